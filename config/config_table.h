@@ -1,0 +1,67 @@
+// The typed table of the daemon's settings. Parsing, printing, help and schema are all derived from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/daemon_config.h"
+
+namespace gemmad {
+
+/// A file system path, not checked to exist. At most `max_bytes`, without NUL.
+struct PathField {
+  std::string DaemonConfig::*member;
+  std::int64_t max_bytes;
+};
+
+/// A whole number in [min, max].
+struct IntegerField {
+  std::int64_t DaemonConfig::*member;
+  std::int64_t min;
+  std::int64_t max;
+};
+
+/// One of `names`; a value is its index there.
+struct EnumField {
+  std::vector<std::string_view> names;
+  std::size_t (*get)(const DaemonConfig&);
+  void (*set)(DaemonConfig&, std::size_t);
+};
+
+/// One key. Its default is what DaemonConfig{} holds.
+struct ConfigRow {
+  std::string_view name;
+  std::variant<PathField, IntegerField, EnumField> field;
+  std::string_view unit;  // "ms", "MiB", "tokens"; empty when there is none
+  bool changes_at_run_time;
+  std::string_view help;  // one line
+};
+
+/// All keys, in the order of the help text. Lives as long as the program.
+std::span<const ConfigRow> config_table();
+
+/// The row of `key`, or nullptr.
+const ConfigRow* find_row(std::string_view key);
+
+/// The key nearest to `key` by edit distance, or "" when none is near enough to be meant.
+std::string_view nearest_key(std::string_view key);
+
+/// The row's value in `config`, as the JSON that set_value takes.
+nlohmann::json get_value(const ConfigRow& row, const DaemonConfig& config);
+
+/// Checks type and bounds and stores. Throws ConfigError naming `source_name` and the row; `config` is then
+/// unchanged.
+void set_value(const ConfigRow& row, DaemonConfig& config, const nlohmann::json& value,
+               const std::string& source_name);
+
+/// The JSON value that `text` from a command line stands for, by the row's type: digits for an integer, the
+/// text itself otherwise. What cannot be one is returned as a string, for set_value to refuse.
+nlohmann::json value_from_text(const ConfigRow& row, std::string_view text);
+
+}  // namespace gemmad

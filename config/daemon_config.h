@@ -1,0 +1,82 @@
+// The daemon's settings: the struct that the daemon reads, and how it is filled.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "config/config_error.h"
+
+namespace gemmad {
+
+/// How a batch is spread over the ranks.
+enum class Mode { kBatchParallel };
+/// Where the ranks compute. kAuto takes the GPU when this build has one.
+enum class DeviceChoice { kAuto, kCpu };
+enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
+
+/// One member a key, of the same name. The initial values here are the defaults; types, bounds and meaning of
+/// each key are in config_table.cpp.
+struct DaemonConfig {
+  std::string model;
+  Mode mode = Mode::kBatchParallel;
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::string socket;  // empty only before load_config has put default_socket_path() there
+  std::int64_t segment_mib = 1024;
+  std::int64_t result_ttl_ms = 60'000;
+  std::int64_t deadline_ms = 60'000;
+  std::int64_t max_tokens = 1024;
+  std::int64_t batch_tokens = 8192;
+  std::int64_t max_prompts = 256;
+  std::int64_t queue_length = 256;
+  std::int64_t max_clients = 512;
+  std::int64_t max_readers = 256;
+  std::int64_t max_line_bytes = 8 * 1024 * 1024;
+  std::int64_t max_unsent_bytes = 64 * 1024 * 1024;
+  std::int64_t client_stall_ms = 60'000;
+  std::int64_t drain_ms = 30'000;
+  std::int64_t heartbeat_ms = 1'000;
+  std::int64_t collective_timeout_ms = 60'000;
+  std::int64_t compute_threads = 0;
+  LogLevel log_level = LogLevel::kInfo;
+
+  bool operator==(const DaemonConfig&) const = default;
+};
+
+/// Parses a config file's text over the defaults and checks it whole. Reads nothing but `text`. An absent
+/// `socket` stays empty. Throws ConfigError.
+DaemonConfig parse_config(std::string_view text, const std::string& source_name);
+
+/// The settings to run with: defaults, then `file` if given, then `overrides` in order (each "key=value", the
+/// value written as in the file but without quotes; a later one wins), then the default socket if none was
+/// named. Errors in overrides name "command line". Throws ConfigError.
+DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
+                         std::span<const std::string> overrides);
+
+/// $XDG_RUNTIME_DIR/gemmad/control.sock; without that variable (or with a relative path in it)
+/// /tmp/gemmad-UID/control.sock.
+std::string default_socket_path();
+
+/// What a running daemon needs beyond what parses: throws ConfigError when `model` is missing.
+void validate_for_run(const DaemonConfig& config);
+
+/// Throws ConfigError naming the first key that differs and cannot be changed while the daemon runs.
+void validate_change(const DaemonConfig& running, const DaemonConfig& wanted, const std::string& source_name);
+
+/// Every key with its value in use, as an object that parse_config reads back to an equal DaemonConfig.
+nlohmann::json effective_config(const DaemonConfig& config);
+
+/// The keys for --help, one a line: key, type, default, bounds with unit, whether it changes at run time,
+/// meaning.
+std::string config_help();
+
+/// "batch_parallel", "cpu", "info": the names used in the file.
+std::string_view name(Mode mode);
+std::string_view name(DeviceChoice device);
+std::string_view name(LogLevel level);
+
+}  // namespace gemmad
