@@ -1,0 +1,203 @@
+#include "comm/bootstrap_mpi.h"
+
+#include <mpi.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "comm/doorbell.h"
+
+namespace gemmad {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAnnouncementTag = 1;
+// MPI counts are ints: larger transfers go in pieces.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
+constexpr std::chrono::milliseconds kStartTimeout{60'000};
+
+void check_mpi(int result, const char* call) {
+  if (result == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int size = 0;
+  MPI_Error_string(result, text.data(), &size);
+  throw BootstrapError(std::string(call) + ": " + std::string(text.data(), static_cast<std::size_t>(size)));
+}
+
+/// Waits for `request`: a short while busily, for the sake of latency, then in naps, so that ranks which share a core
+/// get on. A request past its deadline cannot be taken back, so the caller must treat the error as fatal.
+void wait_for(MPI_Request request, Bootstrap::Milliseconds timeout, const char* what) {
+  const auto start = Clock::now();
+  for (;;) {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+    if (done != 0) return;
+    const auto waited = Clock::now() - start;
+    if (waited > timeout) {
+      throw BootstrapError(std::string(what) + ": no answer from the other ranks within " +
+                           std::to_string(timeout.count()) + " ms; one of them hangs or died");
+    }
+    if (waited < std::chrono::microseconds(200)) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(waited < std::chrono::milliseconds(20) ? std::chrono::microseconds(20)
+                                                                         : std::chrono::microseconds(200));
+    }
+  }
+}
+
+class MpiBootstrap final : public Bootstrap {
+ public:
+  MpiBootstrap() {
+    int provided = MPI_THREAD_SINGLE;
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    if (provided < MPI_THREAD_FUNNELED) throw BootstrapError("this MPI cannot run beside other threads");
+    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    find_own_place();
+    exchange_doorbells();
+  }
+
+  ~MpiBootstrap() override { MPI_Finalize(); }
+
+  const RankInfo& info() const override { return info_; }
+
+  std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout) override {
+    if (mine.size() > INT_MAX) throw BootstrapError("all_gather: a part of over 2 GiB");
+    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(info_.num_ranks));
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int count = static_cast<int>(mine.size());
+    check_mpi(MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD, &request),
+              "MPI_Iallgather");
+    wait_for(request, timeout, "gather from all ranks");
+    return all;
+  }
+
+  void broadcast(std::span<std::byte> bytes, int root, Milliseconds timeout) override {
+    for (std::size_t first = 0; first < bytes.size(); first += kPieceBytes) {
+      const int count = static_cast<int>(std::min(kPieceBytes, bytes.size() - first));
+      MPI_Request request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, MPI_COMM_WORLD, &request), "MPI_Ibcast");
+      wait_for(request, timeout, "broadcast");
+    }
+  }
+
+  void announce(std::span<const std::byte> message, Milliseconds timeout) override {
+    if (message.size() > INT_MAX) throw BootstrapError("announce: a message of over 2 GiB");
+    std::vector<MPI_Request> requests;
+    for (int rank = 1; rank < info_.num_ranks; ++rank) {
+      requests.push_back(MPI_REQUEST_NULL);
+      check_mpi(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, rank, kAnnouncementTag,
+                          MPI_COMM_WORLD, &requests.back()),
+                "MPI_Isend");
+      doorbell_.ring(doorbells_[static_cast<std::size_t>(rank)]);
+    }
+    for (MPI_Request request : requests) wait_for(request, timeout, "announce");
+  }
+
+  std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) override {
+    const auto deadline = Clock::now() + timeout;
+    auto busy_until = Clock::now();
+    for (;;) {
+      if (auto message = take_announcement()) return message;
+      const auto now = Clock::now();
+      if (now >= deadline) return std::nullopt;
+      // The ring may overtake the message: look for it busily for a moment before sleeping again.
+      if (now < busy_until) {
+        std::this_thread::yield();
+      } else if (sleep_until_rung(std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - now))) {
+        busy_until = Clock::now() + std::chrono::milliseconds(2);
+      }
+    }
+  }
+
+  bool ring_rank_0() override { return doorbell_.ring(doorbells_[0]); }
+  int doorbell_fd() const override { return doorbell_.fd(); }
+  bool answer_doorbell() override { return doorbell_.answer(); }
+
+  [[noreturn]] void abort(int exit_status) override {
+    MPI_Abort(MPI_COMM_WORLD, exit_status);
+    std::_Exit(exit_status);
+  }
+
+ private:
+  void find_own_place() {
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &info_.rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &info_.num_ranks), "MPI_Comm_size");
+    MPI_Comm on_node = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL, &on_node),
+              "MPI_Comm_split_type");
+    check_mpi(MPI_Comm_rank(on_node, &info_.rank_on_node), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(on_node, &info_.ranks_on_node), "MPI_Comm_size");
+    int first_rank = info_.rank;
+    check_mpi(MPI_Bcast(&first_rank, 1, MPI_INT, 0, on_node), "MPI_Bcast");
+    check_mpi(MPI_Comm_free(&on_node), "MPI_Comm_free");
+
+    // A node is named by its first rank; nodes are numbered in the order of their names.
+    std::vector<int> first_ranks(static_cast<std::size_t>(info_.num_ranks));
+    check_mpi(MPI_Allgather(&first_rank, 1, MPI_INT, first_ranks.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+    std::sort(first_ranks.begin(), first_ranks.end());
+    first_ranks.erase(std::unique(first_ranks.begin(), first_ranks.end()), first_ranks.end());
+    info_.num_nodes = static_cast<int>(first_ranks.size());
+    info_.node = static_cast<int>(std::lower_bound(first_ranks.begin(), first_ranks.end(), first_rank) -
+                                  first_ranks.begin());
+  }
+
+  void exchange_doorbells() {
+    struct Entry {
+      int node;
+      DoorbellAddress address;
+    };
+    const Entry mine{info_.node, doorbell_.address()};
+    const std::vector<std::byte> all = all_gather(std::as_bytes(std::span(&mine, 1)), kStartTimeout);
+    doorbells_.resize(static_cast<std::size_t>(info_.num_ranks));
+    for (std::size_t rank = 0; rank < doorbells_.size(); ++rank) {
+      Entry entry;
+      std::memcpy(&entry, all.data() + rank * sizeof entry, sizeof entry);
+      if (entry.node == info_.node) doorbells_[rank] = entry.address;
+    }
+  }
+
+  std::optional<std::vector<std::byte>> take_announcement() {
+    int found = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check_mpi(MPI_Improbe(0, kAnnouncementTag, MPI_COMM_WORLD, &found, &message, &status), "MPI_Improbe");
+    if (found == 0) return std::nullopt;
+    int count = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Imrecv(bytes.data(), count, MPI_BYTE, &message, &request), "MPI_Imrecv");
+    wait_for(request, kStartTimeout, "receive an announcement");
+    return bytes;
+  }
+
+  /// Sleeps on the doorbell; a rank that rank 0 cannot ring (another node) naps briefly instead. True if rung.
+  bool sleep_until_rung(std::chrono::nanoseconds at_most) {
+    const std::chrono::nanoseconds nap = info_.node == 0 ? std::chrono::nanoseconds(std::chrono::seconds(1))
+                                                         : std::chrono::nanoseconds(std::chrono::microseconds(400));
+    const std::chrono::nanoseconds time = std::min(at_most, nap);
+    const timespec limit{static_cast<time_t>(time.count() / 1'000'000'000), static_cast<long>(time.count() % 1'000'000'000)};
+    pollfd bell{doorbell_.fd(), POLLIN, 0};
+    const int ready = ::ppoll(&bell, 1, &limit, nullptr);
+    if (ready < 0 && errno != EINTR) throw BootstrapError("wait for the doorbell: " + std::string(std::strerror(errno)));
+    return ready > 0 && doorbell_.answer();
+  }
+
+  RankInfo info_;
+  Doorbell doorbell_;
+  std::vector<DoorbellAddress> doorbells_;  // by rank; empty where it is on another node
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_mpi_bootstrap() { return std::make_unique<MpiBootstrap>(); }
+
+}  // namespace gemmad
