@@ -1,0 +1,46 @@
+// The text tensors of a checkpoint, where they lie in the mapped files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/model_config.h"
+#include "daemon/model/model_file_error.h"
+#include "kernels/base/mapped_file.h"
+#include "kernels/base/tensor.h"
+
+namespace gemmad {
+
+/// One tensor of the text model in a mapped file. BF16, F16 or F32.
+struct CheckpointTensor {
+  ConstTensorView view;                    // in `file`'s mapping
+  std::shared_ptr<const MappedFile> file;  // keeps it alive
+};
+
+/// All text tensors of a model, complete and of the right shapes. Read-only after it was made; owns the
+/// mappings, shared.
+class Checkpoint {
+ public:
+  /// Maps `directory`/model.safetensors, or the shards of model.safetensors.index.json where there is no such
+  /// file, and checks all of it against `config`. Reads headers only. Throws ModelFileError, naming file and
+  /// reason; of tensors that are missing, surplus or of a wrong shape or type it names the first ten and
+  /// counts the rest.
+  static Checkpoint open(const std::filesystem::path& directory, const TextConfig& config);
+
+  /// By canonical name (daemon/model/tensor_names.h). Throws ModelFileError for a name that is not in the
+  /// table.
+  const CheckpointTensor& tensor(std::string_view name) const;
+  /// Bytes of all text tensors.
+  std::uint64_t text_size_bytes() const { return text_size_bytes_; }
+
+ private:
+  std::map<std::string, CheckpointTensor, std::less<>> tensors_;
+  std::uint64_t text_size_bytes_ = 0;
+};
+
+}  // namespace gemmad

@@ -1,0 +1,38 @@
+// A whole file, mapped for reading.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace gemmad {
+
+/// Owns a private, read-only mapping of one regular file. Movable, not copyable. The bytes are valid while it
+/// lives; an empty file gives an empty span. The file must not be cut short while it is mapped (reading past
+/// the cut is SIGBUS).
+class MappedFile {
+ public:
+  /// Throws SystemError naming the file when it cannot be opened, read or mapped, or is not a regular file.
+  explicit MappedFile(const std::filesystem::path& file);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+  /// Tells the system that `part` of bytes() is not needed for now, so that it no longer counts as this
+  /// process's memory. Only advice: the bytes stay readable.
+  void release_pages(std::span<const std::byte> part) const noexcept;
+  /// Tells the system that `part` of bytes() will be read soon. Only advice; does not block.
+  void prefetch_pages(std::span<const std::byte> part) const noexcept;
+
+ private:
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+}  // namespace gemmad

@@ -1,0 +1,135 @@
+// The set of operations that the model is written against. kernels/cpu implements it; another device can,
+// without a change to the model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/base/memory.h"
+#include "kernels/base/stream.h"
+#include "kernels/base/tensor.h"
+
+namespace gemmad {
+
+/// An operation was called with shapes, types or values that it does not take. what() names operation,
+/// argument, what it is and what it must be. Nothing was computed.
+class OpError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+/// How one row of a fused projection [q | k | v] of width (H + 2K) * S is cut into heads.
+struct HeadLayout {
+  std::int64_t num_heads = 0;     // H, a multiple of K
+  std::int64_t num_kv_heads = 0;  // K
+  std::int64_t head_dim = 0;      // S, even
+
+  std::int64_t q_width() const { return num_heads * head_dim; }
+  std::int64_t kv_width() const { return num_kv_heads * head_dim; }
+  std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+};
+
+/// What attention sees.
+struct AttentionParams {
+  HeadLayout heads;
+  float scale = 1;  // factor of the scores, before the softmax
+  std::int64_t window =
+      0;  // a query sees at most this many keys, itself included; 0: all before it and itself
+};
+
+/// Operations on tensors of one device. All tensors are in memory() unless called "host"; all are contiguous.
+///
+/// Every operation is asynchronous on `stream` (the CPU's are complete on return), allocates nothing, and is
+/// called by one thread at a time. Arguments are checked before any work: OpError. Activations and weights
+/// have compute_dtype() unless said otherwise; sums are accumulated in fp32 or wider. The same call on the
+/// same bytes gives the same bytes. Row n of a result depends on row n of the inputs alone (in attention: on
+/// its sequence), except that gemm may sum in an order that depends on N.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// Device, numeric type and libraries, for the log: "CPU, fp32, OpenBLAS (Zen), 2 threads".
+  virtual std::string description() const = 0;
+  /// Type of weights and activations.
+  virtual DType compute_dtype() const = 0;
+  /// The stream that the engine works on. Valid while this object lives.
+  virtual Stream stream() = 0;
+  /// Where this device's tensors live.
+  virtual std::shared_ptr<Memory> memory() = 0;
+  /// Blocks until all work on `stream` is done.
+  virtual void synchronize(Stream stream) = 0;
+
+  /// Makes a host table ready for embed(). Where the device reads host memory, the result is `host` itself,
+  /// held through `host_owner`, in its own dtype; elsewhere it is a copy in `storage`. `host`: [V, D], BF16,
+  /// F16 or F32.
+  struct Table {
+    ConstTensorView view;
+    Buffer storage;                          // empty where nothing was copied
+    std::shared_ptr<const void> host_owner;  // empty where it was copied
+  };
+  virtual Table make_table(ConstTensorView host, std::shared_ptr<const void> host_owner) = 0;
+
+  /// dst := convert(host_src). Same shape. dst F32 from host BF16, F16 or F32 (exact); or any equal types.
+  /// `host_src` may be changed or freed on return.
+  void upload(TensorView dst, ConstTensorView host_src, Stream stream);
+
+  /// host_dst := src. Same shape and type. Complete only after synchronize(stream).
+  void copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream);
+
+  /// out[n, :] = scale * table[ids[n], :], one rounding. ids [N] I32, each in [0, V) (the caller has checked
+  /// them; out of range is undefined on a device, OpError on the CPU); table [V, D] as from make_table; out
+  /// [N, D].
+  void embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out, Stream stream);
+
+  /// out = x * rsqrt(mean(x^2) + eps) * (1 + weight), over the last axis. x, out [N, D], may be the same;
+  /// weight [D].
+  void rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out, Stream stream);
+
+  /// x += rms_norm(y, weight): a branch's end and its residual add in one. x, y [N, D], not the same; weight
+  /// [D].
+  void rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream stream);
+
+  /// y = x W^T. x [N, I], w [O, I], y [N, O]; y is overwritten and overlaps neither.
+  void gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream stream);
+
+  /// For each q head and each k head: rms_norm over S, then RoPE at its row's position; v is left alone. In
+  /// place. Rotation of the halves: (a, b) -> (a cos - b sin, b cos + a sin), a = element i, b = element i +
+  /// S/2. qkv [N, (H + 2K) S]; q_weight, k_weight [S]; rope [P, S], row p = S/2 cosines, then S/2 sines
+  /// (kernels/rope_table.h); positions [N] I32, each in [0, P).
+  void norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight, ConstTensorView k_weight,
+                 float eps, ConstTensorView rope, ConstTensorView positions, Stream stream);
+
+  /// out = softmax(scale * q k^T) v for each head over packed sequences; causal, within the window. q head j
+  /// reads kv head j / (H / K). qkv [N, (H + 2K) S] after norm_rope; out [N, H S]; `offsets` (host, [B+1],
+  /// rising from 0 to N): sequence b is rows [offsets[b], offsets[b+1]), which sees itself alone.
+  void attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
+                 TensorView out, Stream stream);
+
+  /// out = gelu_tanh(gate) * up. gate_up [N, 2F], a row = gate | up; out [N, F].
+  /// gelu_tanh(g) = g / 2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2/pi) (g +
+  /// 0.044715 g^3))).
+  void geglu(ConstTensorView gate_up, TensorView out, Stream stream);
+
+ protected:
+  // The computations; arguments have been checked.
+  virtual void do_upload(TensorView dst, ConstTensorView host_src, Stream stream) = 0;
+  virtual void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) = 0;
+  virtual void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out,
+                        Stream stream) = 0;
+  virtual void do_rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out,
+                           Stream stream) = 0;
+  virtual void do_rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x,
+                               Stream stream) = 0;
+  virtual void do_gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream stream) = 0;
+  virtual void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                            ConstTensorView k_weight, float eps, ConstTensorView rope,
+                            ConstTensorView positions, Stream stream) = 0;
+  virtual void do_attention(ConstTensorView qkv, std::span<const std::int64_t> offsets,
+                            const AttentionParams& params, TensorView out, Stream stream) = 0;
+  virtual void do_geglu(ConstTensorView gate_up, TensorView out, Stream stream) = 0;
+};
+
+}  // namespace gemmad
