@@ -144,6 +144,7 @@ class ResultStore {
     std::uint64_t offset = 0;
     std::uint64_t size_bytes = 0;
     std::shared_ptr<const std::vector<PromptResult>> prompts;  // null until published
+    std::uint64_t age = 0;                                     // the key in published_
     TimePoint expires_at;
     std::size_t num_leases = 0;
     bool was_acquired = false;
@@ -158,17 +159,23 @@ class ResultStore {
     ConnectionId connection = 0;
   };
 
+  using Results = std::unordered_map<JobId, Result>;
+
+  // All with the lock held.
+  AcquireOutcome acquire_job(JobId job, ConnectionId connection);
+  void end_lease(std::unordered_map<LeaseId, Lease>::iterator lease);
+  const Result& reservation(JobId job) const;
+  void check_tensors(JobId job, const Result& result, const std::vector<PromptResult>& prompts) const;
   bool name_is_free(const std::string& name) const;
   void drop_name(const std::string& name, JobId holder);
-  void free_block(const Result& result);
-  void drop_result(JobId job);
+  void drop_reservation(Results::iterator result);
+  void drop_published(Results::iterator result);
+  void remember_failure(JobId job, const std::string& name, JobFailure failure);
   void drop_oldest_failure();
   void expire_locked();
   bool evict_one();
-  const Result& reservation(JobId job) const;
-  void check_tensors(JobId job, const Result& result, const std::vector<PromptResult>& prompts) const;
-  void end_lease(std::unordered_map<LeaseId, Lease>::iterator lease);
-  AcquireOutcome acquire_job(JobId job, ConnectionId connection);
+
+  // Without it.
   void notify();
 
   Segment& segment_;
@@ -177,7 +184,7 @@ class ResultStore {
 
   mutable std::mutex mutex_;  // of all below, but for the last two
   BlockAllocator allocator_;
-  std::unordered_map<JobId, Result> results_;
+  Results results_;
   std::map<std::uint64_t, JobId> published_;  // by age
   std::unordered_map<JobId, Failure> failures_;
   std::deque<JobId> failures_by_age_;
@@ -185,6 +192,7 @@ class ResultStore {
   std::unordered_map<LeaseId, Lease> leases_;
   JobIdSet finished_;
   LeaseId next_lease_ = 1;
+  std::uint64_t next_age_ = 1;
 
   std::mutex on_change_mutex_;
   std::function<void()> on_change_;

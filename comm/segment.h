@@ -40,9 +40,4 @@ class Segment {
   int rank_ = 0;
 };
 
-/// Memory that a process here can still take without swapping or being killed, in bytes: the host's, or less
-/// where a control group limits it. Throws SystemError or std::runtime_error when /proc/meminfo cannot be
-/// read.
-std::uint64_t available_memory_bytes();
-
 }  // namespace gemmad
