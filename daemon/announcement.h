@@ -1,0 +1,30 @@
+// What rank 0 tells the other ranks to do next.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "daemon/job.h"
+
+namespace gemmad {
+
+enum class AnnouncementKind : std::uint8_t {
+  kHeartbeat,  // exchange states
+  kBatch,      // run `batch`
+  kStop,       // leave
+};
+
+struct Announcement {
+  AnnouncementKind kind = AnnouncementKind::kHeartbeat;
+  Batch batch;  // of kBatch
+};
+
+/// Bytes for Bootstrap::announce. Ranks run the same build, so the format has a version only to find out otherwise.
+std::vector<std::byte> encode_announcement(const Announcement& announcement);
+
+/// Throws CodecError for anything that encode_announcement of this build did not write.
+Announcement decode_announcement(std::span<const std::byte> bytes);
+
+}  // namespace gemmad

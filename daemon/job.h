@@ -1,0 +1,54 @@
+// What the daemon works on: a job is one admitted encode request; jobs that run together are a batch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/job_id.h"
+
+namespace gemmad {
+
+/// Which tensors of each prompt are delivered. Indices are those of `hidden_states.L`: 0 .. num_layers.
+struct OutputSelection {
+  std::vector<std::int64_t> hidden_states;  // rising, each once
+  bool last_hidden_state = false;
+};
+
+/// One prompt, tokenized. A prompt with an `error_code` is not computed; it fails alone.
+struct JobPrompt {
+  std::vector<std::int32_t> ids;  // [n], 1 <= n <= max_tokens, or empty when it failed
+  bool truncated = false;
+  std::string error_code;
+  std::string error_message;
+
+  bool ok() const { return error_code.empty(); }
+};
+
+struct Job {
+  JobId id = 0;
+  std::string name;  // of the client's choosing; may be empty
+  OutputSelection outputs;
+  std::vector<JobPrompt> prompts;
+
+  std::int64_t num_tokens() const {
+    std::int64_t sum = 0;
+    for (const JobPrompt& prompt : prompts) sum += static_cast<std::int64_t>(prompt.ids.size());
+    return sum;
+  }
+};
+
+/// A job that ended before it ran (its deadline passed, it was cancelled): its readers wait on every rank and must hear.
+struct FailureNotice {
+  JobId id = 0;
+  std::string name;
+  std::string code;
+  std::string message;
+};
+
+struct Batch {
+  std::vector<Job> jobs;  // in the order of their arrival
+  std::vector<FailureNotice> failures;
+};
+
+}  // namespace gemmad

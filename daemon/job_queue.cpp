@@ -1,0 +1,135 @@
+#include "daemon/job_queue.h"
+
+#include <algorithm>
+
+namespace gemmad {
+
+JobQueue::Admission JobQueue::push(QueuedJob job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Admission::kClosed;
+    if (waiting_.size() >= max_jobs_) return Admission::kFull;
+    if (!job.job.name.empty() && name_is_taken(job.job.name)) return Admission::kNameWaits;
+    waiting_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+  return Admission::kAdmitted;
+}
+
+JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto until = Clock::now() + timeout;
+  for (auto now = Clock::now(); !has_work(now) && !(closed_ && waiting_.empty()) && now < until; now = Clock::now()) {
+    // Jobs that were put back become takeable by time alone.
+    const bool held = !waiting_.empty() && now < not_before_;
+    changed_.wait_until(lock, held ? std::min(until, not_before_) : until);
+  }
+
+  Work work;
+  work.failures = std::move(failures_);
+  failures_.clear();
+  const auto now = Clock::now();
+  if (now >= not_before_) {
+    std::int64_t tokens = 0;
+    for (auto job = waiting_.begin(); job != waiting_.end();) {
+      if (job->deadline <= now) {
+        ++job;
+        continue;
+      }
+      tokens += job->job.num_tokens();
+      if (!work.jobs.empty() && tokens > max_tokens) break;
+      if (!job->job.name.empty()) running_names_.push_back(job->job.name);
+      work.jobs.push_back(std::move(*job));
+      job = waiting_.erase(job);
+    }
+  }
+  num_running_ = work.jobs.size();
+  work.closed = closed_ && waiting_.empty() && work.empty();
+  return work;
+}
+
+void JobQueue::put_back(std::vector<QueuedJob> jobs, Clock::time_point not_before) {
+  const std::lock_guard lock(mutex_);
+  for (auto job = jobs.rbegin(); job != jobs.rend(); ++job) {
+    if (!job->job.name.empty()) std::erase(running_names_, job->job.name);
+    waiting_.push_front(std::move(*job));
+  }
+  not_before_ = not_before;
+}
+
+void JobQueue::finished() {
+  const std::lock_guard lock(mutex_);
+  running_names_.clear();
+  num_running_ = 0;
+}
+
+std::optional<QueuedJob> JobQueue::remove(JobId id, const std::string& code, const std::string& message) {
+  std::optional<QueuedJob> removed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto job = std::find_if(waiting_.begin(), waiting_.end(), [&](const QueuedJob& j) { return j.job.id == id; });
+    if (job == waiting_.end()) return removed;
+    removed = std::move(*job);
+    waiting_.erase(job);
+    failures_.push_back({id, removed->job.name, code, message});
+  }
+  changed_.notify_one();
+  return removed;
+}
+
+std::vector<QueuedJob> JobQueue::take_expired(Clock::time_point now) {
+  std::vector<QueuedJob> expired;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto job = waiting_.begin(); job != waiting_.end();) {
+      if (job->deadline > now) {
+        ++job;
+        continue;
+      }
+      failures_.push_back({job->job.id, job->job.name, job->expiry_code, job->expiry_message});
+      expired.push_back(std::move(*job));
+      job = waiting_.erase(job);
+    }
+  }
+  if (!expired.empty()) changed_.notify_one();
+  return expired;
+}
+
+std::optional<Clock::time_point> JobQueue::next_deadline() const {
+  const std::lock_guard lock(mutex_);
+  const auto first = std::min_element(waiting_.begin(), waiting_.end(),
+                                      [](const QueuedJob& a, const QueuedJob& b) { return a.deadline < b.deadline; });
+  if (first == waiting_.end()) return std::nullopt;
+  return first->deadline;
+}
+
+void JobQueue::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_one();
+}
+
+std::size_t JobQueue::num_waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size();
+}
+
+std::size_t JobQueue::num_running() const {
+  const std::lock_guard lock(mutex_);
+  return num_running_;
+}
+
+bool JobQueue::name_is_taken(const std::string& name) const {
+  return std::find(running_names_.begin(), running_names_.end(), name) != running_names_.end() ||
+         std::any_of(waiting_.begin(), waiting_.end(), [&](const QueuedJob& job) { return job.job.name == name; });
+}
+
+bool JobQueue::has_work(Clock::time_point now) const {
+  if (!failures_.empty()) return true;
+  return now >= not_before_ &&
+         std::any_of(waiting_.begin(), waiting_.end(), [&](const QueuedJob& job) { return job.deadline > now; });
+}
+
+}  // namespace gemmad

@@ -1,0 +1,85 @@
+// Admitted jobs that wait for the engine: bounded, first in first out. Between the control thread and rank 0's engine.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/job.h"
+
+namespace gemmad {
+
+using Clock = std::chrono::steady_clock;
+
+struct QueuedJob {
+  Job job;
+  Clock::time_point submitted;
+  Clock::time_point deadline;
+  // What it fails with at its deadline: that it never had its turn, or what it waited for.
+  std::string expiry_code = "deadline";
+  std::string expiry_message = "its deadline passed before it could run";
+};
+
+/// Thread-safe.
+class JobQueue {
+ public:
+  explicit JobQueue(std::size_t max_jobs) : max_jobs_(max_jobs) {}
+
+  enum class Admission { kAdmitted, kFull, kNameWaits /* a job of this name waits or runs */, kClosed };
+
+  /// Never waits.
+  Admission push(QueuedJob job);
+
+  struct Work {
+    std::vector<QueuedJob> jobs;
+    std::vector<FailureNotice> failures;  // of jobs that will not run; readers must hear
+    bool closed = false;                  // and nothing is left to do
+    bool empty() const { return jobs.empty() && failures.empty(); }
+  };
+
+  /// Waits up to `timeout` for work; then takes jobs from the front up to `max_tokens` together, at least one.
+  /// Jobs past their deadline stay, for take_expired. Empty after the timeout or when closed.
+  Work take(std::int64_t max_tokens, std::chrono::milliseconds timeout);
+
+  /// Gives jobs of the last `take` back to the front, in their order; none is taken again before `not_before`.
+  void put_back(std::vector<QueuedJob> jobs, Clock::time_point not_before);
+
+  /// The jobs of the last `take` have ended, but for those put back: their names are free again.
+  void finished();
+
+  /// Removes a waiting job; its readers hear `code` and `message`. Empty when it does not wait (any more).
+  std::optional<QueuedJob> remove(JobId id, const std::string& code, const std::string& message);
+
+  /// Removes every waiting job past its deadline; their readers hear the reason.
+  std::vector<QueuedJob> take_expired(Clock::time_point now);
+
+  /// When the next waiting job will be past its deadline.
+  std::optional<Clock::time_point> next_deadline() const;
+
+  /// Admits nothing more; `take` goes on until nothing waits.
+  void close();
+
+  std::size_t num_waiting() const;
+  std::size_t num_running() const;
+
+ private:
+  bool name_is_taken(const std::string& name) const;
+  bool has_work(Clock::time_point now) const;
+
+  const std::size_t max_jobs_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<QueuedJob> waiting_;
+  std::vector<std::string> running_names_;
+  std::size_t num_running_ = 0;
+  std::vector<FailureNotice> failures_;
+  Clock::time_point not_before_{};
+  bool closed_ = false;
+};
+
+}  // namespace gemmad

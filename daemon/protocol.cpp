@@ -1,0 +1,205 @@
+#include "daemon/protocol.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+
+#include "config/config_error.h"
+#include "config/strict_json.h"
+#include "daemon/json_fields.h"
+
+namespace gemmad {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxNameBytes = 128;
+constexpr std::size_t kMaxIdBytes = 128;
+constexpr std::int64_t kMaxListItems = std::int64_t{1} << 20;
+
+/// A list of more prompts than a request may have: its own code, so that clients can split it.
+class TooManyPrompts : public FieldError {
+ public:
+  using FieldError::FieldError;
+};
+
+const json& prompt_list(const json& value, const std::string& what, const ProtocolLimits& limits) {
+  if (value.is_array() && static_cast<std::int64_t>(value.size()) > limits.max_prompts) {
+    throw TooManyPrompts(what + " has " + std::to_string(value.size()) + " items; a request may have " +
+                         std::to_string(limits.max_prompts) + " (max_prompts): split it");
+  }
+  return to_array(value, what, limits.max_prompts);
+}
+
+PromptInput parse_prompt(const json& value, const std::string& what) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) throw FieldError(what + " is neither a string nor {\"input_ids\": [...]}");
+  JsonFields fields(value);
+  const std::string ids_name = what + ".input_ids";
+  const json& list = to_array(fields.need("input_ids"), ids_name, kMaxListItems);
+  fields.expect_no_others();
+  std::vector<std::int64_t> ids;
+  ids.reserve(list.size());
+  for (const json& id : list) {
+    ids.push_back(to_integer(id, ids_name, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()));
+  }
+  return ids;
+}
+
+void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeRequest& request) {
+  bool hidden_states = false;
+  if (const json* outputs = fields.find("outputs")) {
+    if (to_array(*outputs, "field 'outputs'", 16).empty()) throw FieldError("field 'outputs' is empty: nothing to compute");
+    for (const json& output : *outputs) {
+      if (output == "hidden_states") {
+        hidden_states = true;
+      } else if (output == "last_hidden_state") {
+        request.last_hidden_state = true;
+      } else {
+        throw FieldError("unknown output " + (output.is_string() ? "'" + output.get<std::string>().substr(0, 64) + "'" : "") +
+                         "; known are 'hidden_states', 'last_hidden_state'");
+      }
+    }
+  } else {
+    hidden_states = true;
+  }
+
+  if (const json* layers = fields.find("layers")) {
+    if (!hidden_states) throw FieldError("field 'layers' chooses among 'hidden_states', which 'outputs' does not name");
+    for (const json& layer : to_array(*layers, "field 'layers'", kMaxListItems)) {
+      request.hidden_states.push_back(to_integer(layer, "an item of 'layers'", 0, limits.num_layers));
+    }
+    if (request.hidden_states.empty()) throw FieldError("field 'layers' is empty: leave it out for all layers");
+    std::sort(request.hidden_states.begin(), request.hidden_states.end());
+    request.hidden_states.erase(std::unique(request.hidden_states.begin(), request.hidden_states.end()),
+                                request.hidden_states.end());
+  } else if (hidden_states) {
+    request.hidden_states.resize(static_cast<std::size_t>(limits.num_layers) + 1);
+    std::iota(request.hidden_states.begin(), request.hidden_states.end(), std::int64_t{0});
+  }
+}
+
+Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
+  EncodeRequest request;
+  const json& prompts = prompt_list(fields.need("prompts"), "field 'prompts'", limits);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    request.prompts.push_back(parse_prompt(prompts[i], "prompts[" + std::to_string(i) + "]"));
+  }
+  parse_outputs(fields, limits, request);
+  request.name = fields.text("name", kMaxNameBytes);
+  if (const json* deadline = fields.find("deadline_ms")) {
+    request.deadline_ms = to_integer(*deadline, "field 'deadline_ms'", 1, limits.max_deadline_ms);
+  }
+  request.return_input_ids = fields.boolean("return_input_ids", false);
+  return request;
+}
+
+Command parse_tokenize(JsonFields& fields, const ProtocolLimits& limits) {
+  TokenizeRequest request;
+  for (const json& text : prompt_list(fields.need("texts"), "field 'texts'", limits)) {
+    if (!text.is_string()) throw FieldError("an item of 'texts' is not a string");
+    request.texts.push_back(text.get<std::string>());
+  }
+  request.as_prompts = fields.boolean("as_prompts", false);
+  return request;
+}
+
+RequestId parse_id(const json& value) {
+  const bool simple = value.is_number_integer() || value.is_string();
+  const RequestId id = simple ? value.dump() : "";
+  if (!simple || id.size() > kMaxIdBytes) {
+    throw FieldError("field 'id' must be a whole number or a string of at most " + std::to_string(kMaxIdBytes - 2) + " bytes");
+  }
+  return id;
+}
+
+Command parse_cancel(JsonFields& fields, const ProtocolLimits&) {
+  CancelRequest request;
+  if (const json* job = fields.find("job")) {
+    request.job = static_cast<JobId>(to_integer(*job, "field 'job'", 1, std::numeric_limits<std::int64_t>::max()));
+  }
+  if (fields.find("name") != nullptr) request.name = fields.text("name", kMaxNameBytes);
+  if (const json* id = fields.find("request")) request.request = parse_id(*id);
+  if (request.job.has_value() + request.name.has_value() + request.request.has_value() != 1) {
+    throw FieldError("exactly one of the fields 'job', 'name', 'request' says what to cancel");
+  }
+  return request;
+}
+
+template <typename Plain>
+Command parse_plain(JsonFields&, const ProtocolLimits&) {
+  return Plain{};
+}
+
+struct OpRow {
+  std::string_view op;
+  Command (*parse)(JsonFields&, const ProtocolLimits&);
+  std::string_view help;
+};
+
+// In the order of the alternatives of Command.
+constexpr std::array kOps = {
+    OpRow{"encode", parse_encode,
+          "prompts: [text or {\"input_ids\": [...]}], outputs: [\"hidden_states\", \"last_hidden_state\"], layers: [0, 8], "
+          "name, deadline_ms, return_input_ids"},
+    OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
+    OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
+    OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},
+    OpRow{"metrics", parse_plain<MetricsRequest>, "counters in Prometheus' text format"},
+    OpRow{"cancel", parse_cancel, "one of job, name, request (an id on this connection): gives up a waiting encode"},
+    OpRow{"shutdown", parse_plain<ShutdownRequest>, "finish what waits, then stop"},
+};
+static_assert(kOps.size() == std::variant_size_v<Command>);
+
+std::string known_ops() {
+  std::string names;
+  for (const OpRow& row : kOps) names += (names.empty() ? "" : ", ") + std::string(row.op);
+  return names;
+}
+
+Request parse_fields(const json& object, const RequestId& id, const ProtocolLimits& limits) {
+  JsonFields fields(object);
+  fields.need("id");
+  const json& op = fields.need("op");
+  if (!op.is_string()) throw FieldError("field 'op' is not a string");
+  for (const OpRow& row : kOps) {
+    if (op != row.op) continue;
+    Request request{id, row.parse(fields, limits)};
+    fields.expect_no_others();
+    return request;
+  }
+  throw ProtocolError(id, "unknown_op", "unknown op '" + op.get<std::string>().substr(0, 64) + "'; known are " + known_ops());
+}
+
+}  // namespace
+
+Request parse_request(std::string_view line, const ProtocolLimits& limits) {
+  RequestId id = "null";
+  try {
+    const json object = parse_strict_json(line, "request", limits.max_line_bytes);
+    if (!object.is_object()) throw FieldError("a request is a JSON object");
+    const auto id_field = object.find("id");
+    if (id_field != object.end()) id = parse_id(*id_field);
+    return parse_fields(object, id, limits);
+  } catch (const ConfigError& error) {
+    throw ProtocolError(id, "bad_request", error.what());
+  } catch (const TooManyPrompts& error) {
+    throw ProtocolError(id, "too_many_prompts", error.what());
+  } catch (const FieldError& error) {
+    throw ProtocolError(id, "bad_request", error.what());
+  }
+}
+
+std::string_view op_name(const Command& command) { return kOps[command.index()].op; }
+
+std::string protocol_help() {
+  std::string help;
+  for (const OpRow& row : kOps) {
+    help += "  " + std::string(row.op) + std::string(10 - row.op.size(), ' ') + std::string(row.help) + "\n";
+  }
+  return help;
+}
+
+}  // namespace gemmad

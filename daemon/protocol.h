@@ -1,0 +1,90 @@
+// The control protocol's requests: JSON objects, one a line. Parsing is pure and bounded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "comm/job_id.h"
+
+namespace gemmad {
+
+/// What a request may hold; what goes beyond is an error that names value and limit.
+struct ProtocolLimits {
+  std::size_t max_line_bytes = 8 * 1024 * 1024;
+  std::int64_t max_prompts = 256;             // a request
+  std::int64_t max_deadline_ms = 86'400'000;
+  std::int64_t num_layers = 0;                // L: hidden states 0 .. L can be asked for
+};
+
+/// The `id` of a request as JSON text ("7", "\"a\""), to be echoed and compared; "null" when none could be read.
+using RequestId = std::string;
+
+/// A prompt as it came: text, or ids that the client made.
+using PromptInput = std::variant<std::string, std::vector<std::int64_t>>;
+
+struct EncodeRequest {
+  std::vector<PromptInput> prompts;
+  std::vector<std::int64_t> hidden_states;  // indices, rising, each once; all of 0 .. L when `layers` is absent
+  bool last_hidden_state = false;
+  std::string name;  // empty: none
+  std::optional<std::int64_t> deadline_ms;
+  bool return_input_ids = false;
+};
+
+struct TokenizeRequest {
+  std::vector<std::string> texts;
+  bool as_prompts = false;  // as encode does: strip, one BOS, cut; otherwise the text as it is
+};
+
+/// Names one encode: exactly one of these. `request` is the id of a request on the same connection.
+struct CancelRequest {
+  std::optional<JobId> job;
+  std::optional<std::string> name;
+  std::optional<RequestId> request;
+};
+
+struct InfoRequest {};
+struct HealthRequest {};
+struct MetricsRequest {};
+struct ShutdownRequest {};
+
+using Command = std::variant<EncodeRequest, TokenizeRequest, InfoRequest, HealthRequest, MetricsRequest, CancelRequest,
+                             ShutdownRequest>;
+
+struct Request {
+  RequestId id;
+  Command command;
+};
+
+/// A request that cannot be carried out as it stands. Its reply carries `id`, `code` and what().
+class ProtocolError : public std::runtime_error {
+ public:
+  ProtocolError(RequestId id, std::string code, const std::string& message)
+      : std::runtime_error(message), id_(std::move(id)), code_(std::move(code)) {}
+  const RequestId& id() const { return id_; }
+  const std::string& code() const { return code_; }
+
+ private:
+  RequestId id_;
+  std::string code_;
+};
+
+/// One line to a request. Throws ProtocolError ("bad_request", "unknown_op", "too_many_prompts") for everything that
+/// is not exactly a request of the protocol: bad JSON, invalid UTF-8, repeated, unknown, missing or wrongly typed
+/// fields, values out of bounds.
+Request parse_request(std::string_view line, const ProtocolLimits& limits);
+
+/// "encode", "tokenize" ...: the name of a command's op.
+std::string_view op_name(const Command& command);
+
+/// One line an op with its fields, for help texts.
+std::string protocol_help();
+
+}  // namespace gemmad

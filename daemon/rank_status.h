@@ -1,0 +1,67 @@
+// What ranks tell rank 0 about themselves. Fixed-size records, exchanged as bytes.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/result_store.h"
+
+namespace gemmad {
+
+/// Told once, at start.
+struct RankIdentity {
+  std::int32_t pid = 0;
+  std::int32_t node = 0;
+  std::array<char, 64> host{};            // zero-terminated, as below
+  std::array<char, 128> reader_socket{};
+  std::array<char, 128> device{};
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t workspace_bytes = 0;
+};
+
+/// Told with every batch and heartbeat.
+struct RankStatus {
+  std::uint64_t segment_bytes = 0;
+  std::uint64_t used_bytes = 0;
+  std::uint64_t leased_bytes = 0;
+  std::uint64_t num_results = 0;
+  std::uint64_t num_leases = 0;
+  std::uint64_t rss_bytes = 0;
+  std::uint64_t tokens = 0;  // computed by this rank so far
+};
+
+/// This rank's, now. Reads /proc.
+RankStatus rank_status(const ResultStore& store, std::uint64_t tokens);
+
+/// Copies as much of `text` as fits, zero-terminated.
+template <std::size_t N>
+std::array<char, N> fixed_text(std::string_view text) {
+  std::array<char, N> out{};
+  text.substr(0, N - 1).copy(out.data(), N - 1);
+  return out;
+}
+
+/// The latest of every rank, between the engine that learns it and the control thread that tells it. Thread-safe.
+class StatusBoard {
+ public:
+  struct Snapshot {
+    std::vector<RankStatus> ranks;                   // by rank
+    std::chrono::steady_clock::time_point heard_at;  // from all ranks together
+    bool encoding = false;
+  };
+
+  void set_ranks(std::vector<RankStatus> ranks);
+  void set_encoding(bool encoding);
+  Snapshot snapshot() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Snapshot now_;
+};
+
+}  // namespace gemmad
