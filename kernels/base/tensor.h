@@ -1,4 +1,5 @@
-// Element types, shapes and non-owning tensor views. Views never own; who owns is said where the view is handed out.
+// Element types, shapes and non-owning tensor views. Views never own; who owns is said where the view is
+// handed out.
 #pragma once
 
 #include <array>
@@ -67,7 +68,8 @@ class Shape {
   std::span<const std::int64_t> extents() const { return {extents_.data(), rank_}; }
   std::int64_t num_elements() const {
     std::int64_t product = 1;
-    for (std::int64_t extent : extents()) product *= extent;
+    for (std::int64_t extent : extents())
+      product *= extent;
     return product;
   }
   /// "[12, 3840]".

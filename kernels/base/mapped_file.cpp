@@ -1,0 +1,66 @@
+#include "kernels/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/base/file_descriptor.h"
+
+namespace gemmad {
+namespace {
+
+// madvise takes whole pages. Rounding to the inside keeps neighbours out of it, rounding to the outside takes
+// them in.
+void advise(std::span<const std::byte> part, int advice, bool inside) noexcept {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
+  const auto end = begin + part.size();
+  const std::uintptr_t first = inside ? (begin + page - 1) / page * page : begin / page * page;
+  const std::uintptr_t last = inside ? end / page * page : end;
+  if (part.empty() || last <= first) return;
+  ::madvise(reinterpret_cast<void*>(first), last - first, advice);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& file) : path_(file) {
+  const FileDescriptor descriptor(
+      check_system(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), "open " + file.string()));
+  struct stat status {};
+  check_system(::fstat(descriptor.get(), &status), "stat " + file.string());
+  if (!S_ISREG(status.st_mode)) throw SystemError(EINVAL, "map " + file.string() + ": not a regular file");
+  size_bytes_ = static_cast<std::size_t>(status.st_size);
+  if (size_bytes_ == 0) return;
+  void* mapping = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+  if (mapping == MAP_FAILED) throw SystemError(errno, "map " + file.string());
+  data_ = static_cast<const std::byte*>(mapping);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+}
+
+void MappedFile::release_pages(std::span<const std::byte> part) const noexcept {
+  advise(part, MADV_DONTNEED, true);
+}
+
+void MappedFile::prefetch_pages(std::span<const std::byte> part) const noexcept {
+  advise(part, MADV_WILLNEED, false);
+}
+
+}  // namespace gemmad

@@ -1,0 +1,187 @@
+// The launchers: every check once, before any work, then the device's computation.
+#include "kernels/ops.h"
+
+#include <cstddef>
+#include <limits>
+
+namespace gemmad {
+namespace {
+
+// Collects what one call must satisfy, so that each failure names operation and argument.
+class Checker {
+ public:
+  Checker(const char* op, DType compute_dtype) : op_(op), compute_dtype_(compute_dtype) {}
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw OpError(std::string(op_) + ": " + problem);
+  }
+
+  void rank(const char* argument, const ConstTensorView& tensor, std::size_t rank) const {
+    if (tensor.shape.rank() != rank) {
+      fail(std::string(argument) + " has shape " + tensor.shape.text() + ", must have " +
+           std::to_string(rank) + " extents");
+    }
+  }
+
+  void tensor(const char* argument, const ConstTensorView& tensor, const Shape& shape, DType dtype) const {
+    if (!(tensor.shape == shape)) {
+      fail(std::string(argument) + " has shape " + tensor.shape.text() + ", must be " + shape.text());
+    }
+    if (tensor.dtype != dtype) {
+      fail(std::string(argument) + " is " + std::string(name(tensor.dtype)) + ", must be " +
+           std::string(name(dtype)));
+    }
+    if (tensor.data == nullptr && tensor.shape.num_elements() > 0)
+      fail(std::string(argument) + " has no data");
+  }
+
+  void tensor(const char* argument, const ConstTensorView& view, const Shape& shape) const {
+    tensor(argument, view, shape, compute_dtype_);
+  }
+
+  void apart(const char* first_name, const ConstTensorView& first, const char* second_name,
+             const ConstTensorView& second) const {
+    const auto* first_begin = static_cast<const std::byte*>(first.data);
+    const auto* second_begin = static_cast<const std::byte*>(second.data);
+    const bool overlap = std::less<>()(first_begin, second_begin + second.size_bytes()) &&
+                         std::less<>()(second_begin, first_begin + first.size_bytes());
+    if (overlap) fail(std::string(first_name) + " and " + second_name + " overlap");
+  }
+
+ private:
+  const char* op_;
+  DType compute_dtype_;
+};
+
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+void check_heads(const Checker& check, const HeadLayout& heads) {
+  if (!(heads.num_kv_heads > 0 && heads.num_heads > 0 && heads.num_heads % heads.num_kv_heads == 0))
+    check.fail("num_heads is " + std::to_string(heads.num_heads) +
+               ", must be a positive multiple of num_kv_heads, " + std::to_string(heads.num_kv_heads));
+  if (!(heads.head_dim > 0 && heads.head_dim % 2 == 0))
+    check.fail("head_dim is " + std::to_string(heads.head_dim) + ", must be positive and even");
+}
+
+void check_eps(const Checker& check, float eps) {
+  if (!(eps >= 0)) check.fail("eps is " + std::to_string(eps) + ", must not be negative");
+}
+
+}  // namespace
+
+void Ops::upload(TensorView dst, ConstTensorView host_src, Stream stream) {
+  const Checker check("upload", compute_dtype());
+  check.tensor("host_src", host_src, dst.shape, host_src.dtype);
+  check.tensor("dst", dst, dst.shape, dst.dtype);
+  if (!(dst.dtype == host_src.dtype || (dst.dtype == DType::kF32 && is_float(host_src.dtype))))
+    check.fail("no conversion from " + std::string(name(host_src.dtype)) + " to " +
+               std::string(name(dst.dtype)));
+  check.apart("dst", dst, "host_src", host_src);
+  do_upload(dst, host_src, stream);
+}
+
+void Ops::copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) {
+  const Checker check("copy_to_host", compute_dtype());
+  check.tensor("src", src, src.shape, src.dtype);
+  check.tensor("host_dst", host_dst, src.shape, src.dtype);
+  check.apart("host_dst", host_dst, "src", src);
+  do_copy_to_host(host_dst, src, stream);
+}
+
+void Ops::embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out, Stream stream) {
+  const Checker check("embed", compute_dtype());
+  check.rank("table", table, 2);
+  check.rank("ids", ids, 1);
+  check.tensor("ids", ids, ids.shape, DType::kI32);
+  if (!(is_float(table.dtype)))
+    check.fail("table is " + std::string(name(table.dtype)) + ", must be BF16, F16 or F32");
+  check.tensor("table", table, table.shape, table.dtype);
+  check.tensor("out", out, Shape{ids.shape[0], table.shape[1]});
+  do_embed(ids, table, scale, out, stream);
+}
+
+void Ops::rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out, Stream stream) {
+  const Checker check("rms_norm", compute_dtype());
+  check.rank("x", x, 2);
+  check.tensor("x", x, x.shape);
+  check.tensor("weight", weight, Shape{x.shape[1]});
+  check.tensor("out", out, x.shape);
+  check_eps(check, eps);
+  if (out.data != x.data) check.apart("out", out, "x", x);
+  do_rms_norm(x, weight, eps, out, stream);
+}
+
+void Ops::rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream stream) {
+  const Checker check("rms_norm_add", compute_dtype());
+  check.rank("y", y, 2);
+  check.tensor("y", y, y.shape);
+  check.tensor("weight", weight, Shape{y.shape[1]});
+  check.tensor("x", x, y.shape);
+  check_eps(check, eps);
+  check.apart("x", x, "y", y);
+  do_rms_norm_add(y, weight, eps, x, stream);
+}
+
+void Ops::gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream stream) {
+  const Checker check("gemm", compute_dtype());
+  check.rank("x", x, 2);
+  check.rank("w", w, 2);
+  check.tensor("x", x, x.shape);
+  check.tensor("w", w, Shape{w.shape[0], x.shape[1]});
+  check.tensor("y", y, Shape{x.shape[0], w.shape[0]});
+  check.apart("y", y, "x", x);
+  check.apart("y", y, "w", w);
+  for (std::int64_t extent : {x.shape[0], x.shape[1], w.shape[0]}) {
+    if (!(extent <= std::numeric_limits<std::int32_t>::max()))
+      check.fail("an extent is " + std::to_string(extent) + ", must fit in 32 bits");
+  }
+  do_gemm(x, w, y, stream);
+}
+
+void Ops::norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                    ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions,
+                    Stream stream) {
+  const Checker check("norm_rope", compute_dtype());
+  check_heads(check, heads);
+  check.rank("qkv", qkv, 2);
+  check.tensor("qkv", qkv, Shape{qkv.shape[0], heads.qkv_width()});
+  check.tensor("q_weight", q_weight, Shape{heads.head_dim});
+  check.tensor("k_weight", k_weight, Shape{heads.head_dim});
+  check_eps(check, eps);
+  check.rank("rope", rope, 2);
+  check.tensor("rope", rope, Shape{rope.shape[0], heads.head_dim});
+  check.tensor("positions", positions, Shape{qkv.shape[0]}, DType::kI32);
+  do_norm_rope(qkv, heads, q_weight, k_weight, eps, rope, positions, stream);
+}
+
+void Ops::attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
+                    TensorView out, Stream stream) {
+  const Checker check("attention", compute_dtype());
+  check_heads(check, params.heads);
+  check.rank("qkv", qkv, 2);
+  check.tensor("qkv", qkv, Shape{qkv.shape[0], params.heads.qkv_width()});
+  check.tensor("out", out, Shape{qkv.shape[0], params.heads.q_width()});
+  check.apart("out", out, "qkv", qkv);
+  if (!(params.window >= 0))
+    check.fail("window is " + std::to_string(params.window) + ", must not be negative");
+  if (!(!offsets.empty() && offsets.front() == 0 && offsets.back() == qkv.shape[0]))
+    check.fail("offsets must go from 0 to the number of rows, " + std::to_string(qkv.shape[0]));
+  for (std::size_t b = 1; b < offsets.size(); ++b) {
+    if (!(offsets[b] >= offsets[b - 1])) check.fail("offsets fall at sequence " + std::to_string(b - 1));
+  }
+  do_attention(qkv, offsets, params, out, stream);
+}
+
+void Ops::geglu(ConstTensorView gate_up, TensorView out, Stream stream) {
+  const Checker check("geglu", compute_dtype());
+  check.rank("gate_up", gate_up, 2);
+  check.rank("out", out, 2);
+  check.tensor("gate_up", gate_up, Shape{out.shape[0], 2 * out.shape[1]});
+  check.tensor("out", out, out.shape);
+  check.apart("out", out, "gate_up", gate_up);
+  do_geglu(gate_up, out, stream);
+}
+
+}  // namespace gemmad
