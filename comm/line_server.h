@@ -91,18 +91,16 @@ class LineServer {
 
   int wait_ms(std::chrono::milliseconds timeout) const;
   void handle_event(std::uint64_t tag, std::uint32_t events);
+  void handle_client_event(ClientId id, Client& client, std::uint32_t events);
   void accept_clients();
-  void accept_one(FileDescriptor socket);
-  void pause_accepting();
-  void resume_accepting();
+  void admit(FileDescriptor socket);
+  void set_accepting(bool accepting);
   void read_some(ClientId id, Client& client);
   void take_lines(ClientId id, Client& client, std::string_view bytes);
-  void flush(Client& client);
+  void flush(ClientId id, Client& client);
   void update_interest(ClientId id, Client& client);
   void drop(ClientId id, Client& client, const char* reason);
-  void drop_stalled();
-  void close_served_half_closed();
-  void reap();
+  void settle();
   Client* find_open(ClientId id);
 
   UnixListener listener_;
@@ -111,9 +109,8 @@ class LineServer {
   FileDescriptor epoll_;
   FileDescriptor wake_event_;
   Clients clients_;
-  ClientId next_client_;
+  ClientId next_client_ = 1;
   std::vector<ClientId> dead_;
-  std::size_t num_half_closed_ = 0;
   std::unordered_map<int, std::function<void()>> watches_;
   bool accepting_ = true;
   TimePoint resume_accepting_at_{};
