@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Starts gemmad under mpirun on this node, with the flags that it needs there.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: launch.sh -n RANKS [--oversubscribe] [--build DIR] --config FILE [GEMMAD OPTION]...
+       launch.sh -n RANKS [--oversubscribe] [--build DIR] --model DIR --socket PATH [GEMMAD OPTION]...
+
+Starts RANKS ranks of gemmad on this machine and stays in the foreground; SIGTERM or Ctrl-C stops them all.
+
+  -n RANKS          number of ranks: one a GPU, or on the CPU one a group of cores
+  --oversubscribe   allow more ranks than cores
+  --build DIR       folder of the build (default: build/release of this source tree)
+
+Every other option goes to gemmad: see 'gemmad --help'.
+
+What mpirun is told, and why:
+  --bind-to none                              a rank's threads may use more than the one core MPI would give it
+  --mca btl_vader_single_copy_mechanism none  containers often forbid reading another process's memory; MPI carries
+                                              only small messages here
+As root only, mpirun's refusal to run as root is lifted through its two environment variables.
+TEXT
+}
+
+die() {
+  echo "launch: $1" >&2
+  exit 2
+}
+
+build="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release"
+ranks=""
+mpi=(--bind-to none --mca btl_vader_single_copy_mechanism none)
+options=()
+while (($#)); do
+  case $1 in
+    -n | --ranks) ranks=${2:?launch: $1 needs a number}; shift 2 ;;
+    --build) build=${2:?launch: --build needs a folder}; shift 2 ;;
+    --oversubscribe) mpi+=(--oversubscribe); shift ;;
+    -h | --help) usage; exit 0 ;;
+    *) options+=("$1"); shift ;;
+  esac
+done
+
+[[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || die "-n RANKS: '$ranks' is not a number from 1 to 9999"
+((${#options[@]})) || die "--config FILE (or --model DIR --socket PATH) is missing; see --help"
+gemmad=$build/daemon/gemmad
+[[ -x $gemmad ]] || die "$gemmad is not there: build it first (scripts/quickstart.sh does)"
+command -v mpirun >/dev/null || die "mpirun is not there: run scripts/install_deps.sh"
+
+if ((EUID == 0)); then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+exec mpirun -n "$ranks" "${mpi[@]}" "$gemmad" "${options[@]}"
