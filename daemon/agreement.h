@@ -16,8 +16,15 @@ class StepFailed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A step was given up because somebody asked the daemon to stop. Thrown by a step, and then on every rank.
+class StepInterrupted : public StepFailed {
+ public:
+  using StepFailed::StepFailed;
+};
+
 /// Runs `step` on every rank, then tells all how it went everywhere. Collective. Throws StepFailed on every rank when
-/// it threw on one; BootstrapError when a rank does not answer within `timeout` after this one is done.
+/// it threw on one (StepInterrupted when it threw that); BootstrapError when a rank does not answer within `timeout`
+/// after this one is done.
 void agree(Bootstrap& bootstrap, std::chrono::milliseconds timeout, const std::function<void()>& step);
 
 }  // namespace gemmad

@@ -77,6 +77,20 @@ std::optional<QueuedJob> JobQueue::remove(JobId id, const std::string& code, con
   return removed;
 }
 
+std::vector<QueuedJob> JobQueue::remove_all(const std::string& code, const std::string& message) {
+  std::vector<QueuedJob> removed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (QueuedJob& job : waiting_) {
+      failures_.push_back({job.job.id, job.job.name, code, message});
+      removed.push_back(std::move(job));
+    }
+    waiting_.clear();
+  }
+  if (!removed.empty()) changed_.notify_one();
+  return removed;
+}
+
 std::vector<QueuedJob> JobQueue::take_expired(Clock::time_point now) {
   std::vector<QueuedJob> expired;
   {

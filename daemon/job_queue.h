@@ -55,6 +55,9 @@ class JobQueue {
   /// Removes a waiting job; its readers hear `code` and `message`. Empty when it does not wait (any more).
   std::optional<QueuedJob> remove(JobId id, const std::string& code, const std::string& message);
 
+  /// Removes every waiting job; their readers hear `code` and `message`.
+  std::vector<QueuedJob> remove_all(const std::string& code, const std::string& message);
+
   /// Removes every waiting job past its deadline; their readers hear the reason.
   std::vector<QueuedJob> take_expired(Clock::time_point now);
 

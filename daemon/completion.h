@@ -1,0 +1,29 @@
+// How the engine hands what it has done to whoever answers for it.
+#pragma once
+
+#include <vector>
+
+#include "daemon/batch_runner.h"
+#include "daemon/job.h"
+
+namespace gemmad {
+
+struct CompletedJob {
+  JobId id = 0;
+  JobOutcome outcome;     // published or failed
+  double queue_ms = 0;    // from submission to the start of its batch
+  double compute_ms = 0;  // of its batch
+  double deliver_ms = 0;  // of its batch
+};
+
+/// Called by rank 0's engine; does not wait.
+class CompletionSink {
+ public:
+  virtual ~CompletionSink() = default;
+  /// The jobs' results are readable on every rank.
+  virtual void completed(std::vector<CompletedJob> jobs) = 0;
+  /// The queue is closed and everything in it has ended.
+  virtual void drained() = 0;
+};
+
+}  // namespace gemmad

@@ -1,0 +1,19 @@
+// gemmactl's commands. Each returns the exit status: 0 when everything asked for was delivered.
+#pragma once
+
+#include "daemon/ctl/control_client.h"
+#include "daemon/ctl/options.h"
+
+namespace gemmad {
+
+/// Encodes the prompts of `options`, reads the results from the rank's segment, saves and reports them. Throws
+/// ClientError, CtlUsageError for a prompts file that is none, SystemError when saving fails.
+int encode_command(ControlClient& client, const CtlOptions& options);
+
+/// Prints the ids of the texts of `options`. Throws as above.
+int tokenize_command(ControlClient& client, const CtlOptions& options);
+
+/// health, info, metrics, cancel, shutdown: one request, its reply printed.
+int plain_command(ControlClient& client, const CtlOptions& options);
+
+}  // namespace gemmad

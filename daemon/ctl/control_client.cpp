@@ -1,0 +1,99 @@
+#include "daemon/ctl/control_client.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace gemmad {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kTryEvery{50};
+
+FileDescriptor connect_to(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    throw ClientError("the socket's path has " + std::to_string(path.size()) + " bytes; at most " +
+                      std::to_string(sizeof address.sun_path - 1) + " are possible: " + path);
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  FileDescriptor socket(check_system(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "open a socket"));
+  check_system(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), "connect to " + path);
+  return socket;
+}
+
+}  // namespace
+
+ControlClient ControlClient::connect(const std::string& socket, std::chrono::duration<double> wait) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(wait);
+  for (;;) {
+    std::string reason;
+    try {
+      ControlClient client(connect_to(socket));
+      if (client.call({{"op", "health"}}).value("ok", false)) return client;
+      reason = "the daemon does not report its health";
+    } catch (const SystemError& error) {
+      reason = error.what();
+    } catch (const ClientError& error) {
+      reason = error.what();
+    }
+    if (Clock::now() >= deadline) {
+      throw ClientError(reason + "; is gemmad running, with this --socket? (--wait-ready SECONDS waits for it)");
+    }
+    std::this_thread::sleep_for(kTryEvery);
+  }
+}
+
+nlohmann::json ControlClient::call(const nlohmann::json& request) {
+  nlohmann::json with_id = request;
+  const int id = next_id_++;
+  with_id["id"] = id;
+  try {
+    send_line(with_id.dump());
+  } catch (const nlohmann::json::exception&) {
+    throw ClientError("the request holds text that is not UTF-8");
+  }
+  for (;;) {
+    nlohmann::json reply = nlohmann::json::parse(receive_line(), nullptr, false);
+    if (!reply.is_object()) throw ClientError("the daemon's reply is no JSON object");
+    const auto reply_id = reply.find("id");
+    // A reply without an id is about a request that the daemon could not read: there is only this one.
+    if (reply_id == reply.end() || reply_id->is_null() || *reply_id == id) return reply;
+  }
+}
+
+void ControlClient::send_line(const std::string& line) {
+  const std::string bytes = line + "\n";
+  for (std::size_t sent = 0; sent < bytes.size();) {
+    const auto size = ::send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) throw ClientError(std::string("the daemon went away: ") + std::strerror(errno));
+    sent += static_cast<std::size_t>(size);
+  }
+}
+
+std::string ControlClient::receive_line() {
+  std::array<char, 65536> buffer;
+  std::size_t searched = 0;
+  for (;;) {
+    const std::size_t end = received_.find('\n', searched);
+    if (end != std::string::npos) {
+      std::string line = received_.substr(0, end);
+      received_.erase(0, end + 1);
+      return line;
+    }
+    searched = received_.size();
+    const auto size = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) throw ClientError("the daemon went away before it answered");
+    received_.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+}
+
+}  // namespace gemmad

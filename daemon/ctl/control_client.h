@@ -1,0 +1,38 @@
+// A client's connection to the control socket.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json_fwd.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/base/file_descriptor.h"
+
+namespace gemmad {
+
+/// The daemon cannot be reached or does not answer as it should. what() says what to do.
+class ClientError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One request at a time. Blocks until the daemon has answered.
+class ControlClient {
+ public:
+  /// Connects and makes sure that the daemon answers; tries again until `wait` is over. Throws ClientError.
+  static ControlClient connect(const std::string& socket, std::chrono::duration<double> wait);
+
+  /// Sends `request` (an object without "id") and returns the reply. Throws ClientError when the daemon goes away.
+  nlohmann::json call(const nlohmann::json& request);
+
+ private:
+  explicit ControlClient(FileDescriptor socket) : socket_(std::move(socket)) {}
+  void send_line(const std::string& line);
+  std::string receive_line();
+
+  FileDescriptor socket_;
+  std::string received_;
+  int next_id_ = 1;
+};
+
+}  // namespace gemmad

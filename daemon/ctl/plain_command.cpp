@@ -1,0 +1,31 @@
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "daemon/ctl/commands.h"
+
+namespace gemmad {
+
+using nlohmann::json;
+
+int plain_command(ControlClient& client, const CtlOptions& options) {
+  json request = {{"op", options.command}};
+  if (options.command == "cancel") {
+    if (options.job.has_value() == !options.name.empty()) throw CtlUsageError("cancel needs --job N or --name NAME");
+    if (options.job) request["job"] = *options.job;
+    if (!options.name.empty()) request["name"] = options.name;
+  }
+  json reply = client.call(request);
+  if (!reply.value("ok", false)) {
+    std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
+    return 1;
+  }
+  if (options.command == "metrics" && !options.json) {
+    std::printf("%s", reply["text"].get<std::string>().c_str());
+  } else {
+    std::printf("%s\n", reply.dump(options.json ? -1 : 2).c_str());
+  }
+  // What was to be cancelled may run already.
+  return options.command == "cancel" && !reply.value("cancelled", false) ? 1 : 0;
+}
+
+}  // namespace gemmad

@@ -1,0 +1,30 @@
+#include "daemon/load_progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace gemmad {
+
+LoadProgressLine::LoadProgressLine(std::string what)
+    : what_(std::move(what)), on_terminal_(::isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
+
+void LoadProgressLine::update(std::uint64_t done_bytes, std::uint64_t total_bytes) {
+  const auto now = Clock::now();
+  const bool last = done_bytes >= total_bytes;
+  const auto every = on_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2000);
+  if (!last && now - written_ < every) return;
+  written_ = now;
+  const double seconds = std::max(std::chrono::duration<double>(now - start_).count(), 1e-6);
+  const double done_gb = static_cast<double>(done_bytes) / 1e9;
+  const double total_gb = static_cast<double>(total_bytes) / 1e9;
+  const double rate = done_gb / seconds;
+  const double left = rate > 0 ? (total_gb - done_gb) / rate : 0;
+  std::fprintf(stderr, "%s%s: %3.0f %%  %.2f of %.2f GB  %.2f GB/s  %.0f s left%s", on_terminal_ ? "\r" : "", what_.c_str(),
+               total_bytes > 0 ? 100.0 * done_gb / total_gb : 100.0, done_gb, total_gb, rate, left,
+               last || !on_terminal_ ? "\n" : "");
+  std::fflush(stderr);
+}
+
+}  // namespace gemmad

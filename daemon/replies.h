@@ -1,0 +1,55 @@
+// The lines that answer requests.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "config/daemon_config.h"
+#include "config/model_config.h"
+#include "daemon/completion.h"
+#include "daemon/job_queue.h"
+#include "daemon/protocol.h"
+#include "daemon/rank_status.h"
+
+namespace gemmad {
+
+/// {"id": ID, "ok": true, FIELDS...} without a newline. `fields` must be an object.
+std::string ok_reply(const RequestId& id, const nlohmann::json& fields);
+/// {"id": ID, "ok": false, "error": {"code": ..., "message": ...}}
+std::string error_reply(const RequestId& id, const std::string& code, const std::string& message);
+
+/// What an encode's reply needs beside the outcome.
+struct EncodeContext {
+  RequestId id;
+  std::string name;
+  bool return_input_ids = false;
+  std::vector<std::vector<std::int32_t>> input_ids;  // by prompt; only where return_input_ids
+  Clock::time_point submitted;
+};
+
+/// The final reply to an encode, ok or not.
+std::string encode_reply(const EncodeContext& context, const CompletedJob& job);
+
+/// What does not change while the daemon runs.
+struct DaemonFacts {
+  DaemonConfig config;
+  TextConfig model;
+  std::string collectives;
+  std::vector<RankIdentity> ranks;
+  Clock::time_point ready_at;
+};
+
+nlohmann::json info_fields(const DaemonFacts& facts);
+
+struct LiveState {
+  bool draining = false;
+  std::size_t num_waiting = 0;
+  std::size_t num_running = 0;
+  std::size_t num_clients = 0;
+  StatusBoard::Snapshot ranks;
+};
+
+nlohmann::json health_fields(const DaemonFacts& facts, const LiveState& state);
+
+}  // namespace gemmad
