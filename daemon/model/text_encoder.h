@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "config/model_config.h"
 #include "daemon/model/text_weights.h"
@@ -66,7 +67,7 @@ class TextEncoder {
   void stage_inputs(const PackedPrompts& prompts, const Activations& a);
   void attention_block(std::int64_t layer, const PackedPrompts& prompts, const Activations& a);
   void feed_forward_block(std::int64_t layer, const Activations& a);
-  Activations activations(std::int64_t num_tokens) const;
+  float eps() const { return static_cast<float>(config_.rms_norm_eps); }
 
   TextConfig config_;
   TextWeights weights_;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace gemmad {
 
@@ -26,6 +28,20 @@ constexpr float f16_to_f32(std::uint16_t bits) {
   if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
   const float value = static_cast<float>(magnitude) * 0x1p-24f;
   return sign ? -value : value;
+}
+
+/// Element `index` of an array of 16-bit values at any address: tensors of mapped files need not be aligned.
+inline std::uint16_t load_u16(const std::byte* array, std::int64_t index) {
+  std::uint16_t value;
+  std::memcpy(&value, array + index * 2, sizeof value);
+  return value;
+}
+
+/// Element `index` of an array of floats at any address.
+inline float load_f32(const std::byte* array, std::int64_t index) {
+  float value;
+  std::memcpy(&value, array + index * 4, sizeof value);
+  return value;
 }
 
 }  // namespace gemmad

@@ -8,15 +8,15 @@
 namespace gemmad::cpu {
 namespace {
 
-GEMMAD_MULTIVERSION void widen_bf16(const std::uint16_t* from, float* to, std::int64_t count) {
+GEMMAD_MULTIVERSION void widen_bf16(const std::byte* from, float* to, std::int64_t count) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i)
-    to[i] = bf16_to_f32(from[i]);
+    to[i] = bf16_to_f32(load_u16(from, i));
 }
 
-void widen_f16(const std::uint16_t* from, float* to, std::int64_t count) {
+void widen_f16(const std::byte* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
-    to[i] = f16_to_f32(from[i]);
+    to[i] = f16_to_f32(load_u16(from, i));
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ void convert(ThreadPool& pool, TensorView dst, ConstTensorView src) {
       std::memcpy(dst.as<std::byte>() + begin * width, src.as<std::byte>() + begin * width,
                   static_cast<std::size_t>(length * width));
     } else if (src.dtype == DType::kBF16) {
-      widen_bf16(src.as<std::uint16_t>() + begin, dst.as<float>() + begin, length);
+      widen_bf16(src.as<std::byte>() + begin * 2, dst.as<float>() + begin, length);
     } else {
-      widen_f16(src.as<std::uint16_t>() + begin, dst.as<float>() + begin, length);
+      widen_f16(src.as<std::byte>() + begin * 2, dst.as<float>() + begin, length);
     }
   });
 }

@@ -7,21 +7,20 @@
 namespace gemmad::cpu {
 namespace {
 
-GEMMAD_MULTIVERSION void scale_row_bf16(const std::uint16_t* row, float scale, float* out,
-                                        std::int64_t width) {
+GEMMAD_MULTIVERSION void scale_row_bf16(const std::byte* row, float scale, float* out, std::int64_t width) {
 #pragma omp simd
   for (std::int64_t i = 0; i < width; ++i)
-    out[i] = bf16_to_f32(row[i]) * scale;
+    out[i] = bf16_to_f32(load_u16(row, i)) * scale;
 }
 
-void scale_row_f16(const std::uint16_t* row, float scale, float* out, std::int64_t width) {
+void scale_row_f16(const std::byte* row, float scale, float* out, std::int64_t width) {
   for (std::int64_t i = 0; i < width; ++i)
-    out[i] = f16_to_f32(row[i]) * scale;
+    out[i] = f16_to_f32(load_u16(row, i)) * scale;
 }
 
-void scale_row_f32(const float* row, float scale, float* out, std::int64_t width) {
+void scale_row_f32(const std::byte* row, float scale, float* out, std::int64_t width) {
   for (std::int64_t i = 0; i < width; ++i)
-    out[i] = row[i] * scale;
+    out[i] = load_f32(row, i) * scale;
 }
 
 }  // namespace
@@ -37,15 +36,17 @@ void embed(ThreadPool& pool, ConstTensorView ids, ConstTensorView table, float s
                     ", must be in [0, " + std::to_string(vocab_size) + ")");
     }
   }
+  const auto row_bytes = width * static_cast<std::int64_t>(size_bytes(table.dtype));
   for_row_blocks(pool, num_rows, width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
+      const std::byte* from = table.as<std::byte>() + id[n] * row_bytes;
       float* to = out.as<float>() + n * width;
       if (table.dtype == DType::kBF16) {
-        scale_row_bf16(table.as<std::uint16_t>() + id[n] * width, scale, to, width);
+        scale_row_bf16(from, scale, to, width);
       } else if (table.dtype == DType::kF16) {
-        scale_row_f16(table.as<std::uint16_t>() + id[n] * width, scale, to, width);
+        scale_row_f16(from, scale, to, width);
       } else {
-        scale_row_f32(table.as<float>() + id[n] * width, scale, to, width);
+        scale_row_f32(from, scale, to, width);
       }
     }
   });

@@ -1,0 +1,26 @@
+// The JSON of a safetensors header, read event by event: no tree is built of what is only checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gemmad {
+
+/// One tensor as the header writes it; nothing but the JSON's own form has been checked.
+struct RawTensorEntry {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::vector<std::uint64_t> offsets;
+};
+
+/// Reads {"NAME": {"dtype": STRING, "shape": [INTEGERS], "data_offsets": [INTEGERS]}, ..., "__metadata__":
+/// {STRING: STRING}}. Throws ModelFileError, which begins with `source_name`, for bad JSON, another form,
+/// nesting, repeated or missing fields, repeated tensor names, lists longer than any shape.
+std::vector<RawTensorEntry> parse_safetensors_json(std::span<const std::byte> json,
+                                                   const std::string& source_name);
+
+}  // namespace gemmad
