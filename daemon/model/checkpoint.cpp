@@ -27,7 +27,8 @@ using FoundTensors = std::map<std::string, FoundTensor, std::less<>>;
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    text += (axis > 0 ? ", " : "") + std::to_string(shape[axis]);
+    if (axis > 0) text += ", ";
+    text += std::to_string(shape[axis]);
   }
   return text + "]";
 }
@@ -65,7 +66,7 @@ class Problems {
 };
 
 std::string quote(const std::string& name) {
-  return "'" + printable(name, 200) + "'";
+  return std::string("'").append(printable(name, 200)).append("'");
 }
 
 std::shared_ptr<const MappedFile> map_file(const std::filesystem::path& path) {

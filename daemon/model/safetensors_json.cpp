@@ -122,7 +122,9 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
     kEnd,
   };
 
-  static std::string quoted(const std::string& text) { return "'" + printable(text, 200) + "'"; }
+  static std::string quoted(const std::string& text) {
+    return std::string("'").append(printable(text, 200)).append("'");
+  }
 
   bool enter(Place place) {
     place_ = place;
