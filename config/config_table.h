@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "config/daemon_config.h"
 
@@ -29,7 +28,7 @@ struct IntegerField {
 
 /// One of `names`; a value is its index there.
 struct EnumField {
-  std::vector<std::string_view> names;
+  std::span<const std::string_view> names;
   std::size_t (*get)(const DaemonConfig&);
   void (*set)(DaemonConfig&, std::size_t);
 };

@@ -41,6 +41,7 @@ struct DaemonConfig {
   std::int64_t drain_ms = 30'000;
   std::int64_t heartbeat_ms = 1'000;
   std::int64_t collective_timeout_ms = 60'000;
+  std::int64_t compute_timeout_ms = 600'000;
   std::int64_t compute_threads = 0;
   LogLevel log_level = LogLevel::kInfo;
 

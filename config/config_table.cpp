@@ -1,0 +1,182 @@
+#include "config/config_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "config/json_value.h"
+
+namespace gemmad {
+
+using nlohmann::json;
+
+namespace {
+
+// Each in the order of its enum.
+constexpr std::string_view kModeNames[] = {"batch_parallel"};
+constexpr std::string_view kDeviceNames[] = {"auto", "cpu"};
+constexpr std::string_view kLogLevelNames[] = {"trace", "debug", "info", "warn", "error"};
+
+template <auto member>
+constexpr EnumField enum_field(std::span<const std::string_view> names) {
+  using Enum = std::remove_reference_t<decltype(std::declval<DaemonConfig&>().*member)>;
+  return {names, [](const DaemonConfig& config) { return static_cast<std::size_t>(config.*member); },
+          [](DaemonConfig& config, std::size_t index) { config.*member = static_cast<Enum>(index); }};
+}
+
+using C = DaemonConfig;
+constexpr bool kFixed = false;
+constexpr bool kRunTime = true;
+
+// A Unix socket's address holds 107 bytes, and a rank's reader socket adds ".reader-9999" to this one: hence 95.
+constexpr ConfigRow kRows[] = {
+    {"model", PathField{&C::model, 4096}, "", kFixed, "Hugging Face model directory; needed to run"},
+    {"mode", enum_field<&C::mode>(kModeNames), "", kFixed, "how a batch is spread over the ranks"},
+    {"device", enum_field<&C::device>(kDeviceNames), "", kFixed,
+     "where the ranks compute; auto takes the GPU when this build has one"},
+    {"socket", PathField{&C::socket, 95}, "", kFixed,
+     "control socket; empty is $XDG_RUNTIME_DIR/gemmad/control.sock, or /tmp/gemmad-UID/control.sock without "
+     "it"},
+    {"segment_mib", IntegerField{&C::segment_mib, 1, 1048576}, "MiB", kFixed, "output segment of every rank"},
+    {"result_ttl_ms", IntegerField{&C::result_ttl_ms, 100, 86400000}, "ms", kRunTime,
+     "how long a result waits for its first reader"},
+    {"deadline_ms", IntegerField{&C::deadline_ms, 1, 86400000}, "ms", kRunTime,
+     "deadline of a request that names none"},
+    {"max_tokens", IntegerField{&C::max_tokens, 1, 1024}, "tokens", kFixed, "most tokens of a prompt"},
+    {"batch_tokens", IntegerField{&C::batch_tokens, 1, 1048576}, "tokens", kFixed,
+     "most tokens of a batch; at least max_tokens"},
+    {"max_prompts", IntegerField{&C::max_prompts, 1, 65536}, "prompts", kFixed, "most prompts of a request"},
+    {"queue_length", IntegerField{&C::queue_length, 1, 65536}, "requests", kFixed, "most requests that wait"},
+    {"max_clients", IntegerField{&C::max_clients, 1, 65536}, "clients", kFixed, "most clients at once"},
+    {"max_readers", IntegerField{&C::max_readers, 1, 65536}, "readers", kFixed,
+     "most readers of a rank at once"},
+    {"max_line_bytes", IntegerField{&C::max_line_bytes, 4096, 1073741824}, "bytes", kFixed,
+     "longest request line"},
+    {"max_unsent_bytes", IntegerField{&C::max_unsent_bytes, 65536, 1073741824}, "bytes", kFixed,
+     "replies that a client may leave unread before it is dropped"},
+    {"client_stall_ms", IntegerField{&C::client_stall_ms, 100, 86400000}, "ms", kRunTime,
+     "how long a half-sent line or an unread reply may stand still before the client is dropped"},
+    {"drain_ms", IntegerField{&C::drain_ms, 0, 3600000}, "ms", kRunTime,
+     "how long a stop waits for running work"},
+    {"heartbeat_ms", IntegerField{&C::heartbeat_ms, 50, 60000}, "ms", kRunTime,
+     "how often the ranks look after each other"},
+    {"collective_timeout_ms", IntegerField{&C::collective_timeout_ms, 1000, 3600000}, "ms", kFixed,
+     "how long a rank waits for the others before all of them stop"},
+    {"compute_timeout_ms", IntegerField{&C::compute_timeout_ms, 1000, 86400000}, "ms", kFixed,
+     "how long a rank waits for the slowest one to compute a batch before all of them stop"},
+    {"compute_threads", IntegerField{&C::compute_threads, 0, 1024}, "threads", kFixed,
+     "threads that compute in a rank; 0 is the node's cores divided by its ranks"},
+    {"log_level", enum_field<&C::log_level>(kLogLevelNames), "", kRunTime, "least severity that is logged"},
+};
+
+/// The values of one type of field. A type is added by adding its overloads.
+struct GetValue {
+  const DaemonConfig& config;
+  json operator()(const PathField& field) const { return config.*field.member; }
+  json operator()(const IntegerField& field) const { return config.*field.member; }
+  json operator()(const EnumField& field) const { return field.names[field.get(config)]; }
+};
+
+struct SetValue {
+  const ConfigRow& row;
+  DaemonConfig& config;
+  const json& value;
+  const std::string& source_name;
+
+  void operator()(const PathField& field) const {
+    config.*field.member =
+        string_value(value, source_name, row.name, static_cast<std::size_t>(field.max_bytes));
+  }
+  void operator()(const IntegerField& field) const {
+    config.*field.member = integer_value(value, source_name, row.name, field.min, field.max, row.unit);
+  }
+  void operator()(const EnumField& field) const {
+    const auto found = value.is_string() ? std::find(field.names.begin(), field.names.end(),
+                                                     value.get_ref<const std::string&>())
+                                         : field.names.end();
+    if (found == field.names.end()) {
+      std::string reason = "is " + describe(value) + ", must be ";
+      for (const std::string_view& choice : field.names) {
+        if (&choice != &field.names.front()) reason += ", ";
+        reason.append("'").append(choice).append("'");
+      }
+      throw ConfigError::at_key(source_name, row.name, reason);
+    }
+    field.set(config, static_cast<std::size_t>(found - field.names.begin()));
+  }
+};
+
+/// Insertions, deletions and replacements that turn `a` into `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (const char letter : a) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (letter == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const ConfigRow> config_table() {
+  return kRows;
+}
+
+const ConfigRow* find_row(std::string_view key) {
+  const auto found =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const ConfigRow& row) { return row.name == key; });
+  return found == std::end(kRows) ? nullptr : found;
+}
+
+std::string_view nearest_key(std::string_view key) {
+  if (key.size() > 64) return "";
+  std::string_view nearest;
+  std::size_t least = std::max<std::size_t>(2, key.size() / 3) + 1;
+  for (const ConfigRow& row : kRows) {
+    if (const std::size_t distance = edit_distance(key, row.name); distance < least) {
+      least = distance;
+      nearest = row.name;
+    }
+  }
+  return nearest;
+}
+
+json get_value(const ConfigRow& row, const DaemonConfig& config) {
+  return std::visit(GetValue{config}, row.field);
+}
+
+void set_value(const ConfigRow& row, DaemonConfig& config, const json& value,
+               const std::string& source_name) {
+  std::visit(SetValue{row, config, value, source_name}, row.field);
+}
+
+json value_from_text(const ConfigRow& row, std::string_view text) {
+  if (std::holds_alternative<IntegerField>(row.field)) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc{} && end == text.data() + text.size()) return number;
+  }
+  return std::string(text);
+}
+
+std::string_view name(Mode mode) {
+  return kModeNames[static_cast<std::size_t>(mode)];
+}
+
+std::string_view name(DeviceChoice device) {
+  return kDeviceNames[static_cast<std::size_t>(device)];
+}
+
+std::string_view name(LogLevel level) {
+  return kLogLevelNames[static_cast<std::size_t>(level)];
+}
+
+}  // namespace gemmad

@@ -1,0 +1,144 @@
+#include "config/daemon_config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "config/config_table.h"
+#include "config/json_value.h"
+#include "config/strict_json.h"
+
+namespace gemmad {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kMaxSchemaNameBytes = 4096;
+
+const ConfigRow& known_row(std::string_view key, const std::string& source_name) {
+  if (const ConfigRow* row = find_row(key)) return *row;
+  const std::string_view nearest = nearest_key(key);
+  const std::string advice =
+      nearest.empty() ? "; --help lists the keys" : "; did you mean '" + std::string(nearest) + "'?";
+  throw ConfigError::at_key(source_name, key, "is unknown" + advice);
+}
+
+/// Settings in the making. Remembers who set a key, for errors that show only when all is read.
+class Loader {
+ public:
+  void set(std::string_view key, const json& value, const std::string& source_name) {
+    set_value(known_row(key, source_name), config_, value, source_name);
+    sources_.insert_or_assign(std::string(key), source_name);
+  }
+
+  void read_text(std::string_view text, const std::string& source_name) {
+    const json document = parse_strict_json(text, source_name, kMaxConfigBytes);
+    if (!document.is_object()) {
+      throw ConfigError::at_position(source_name, 1, 1,
+                                     "is " + describe(document) + ", must be an object of keys");
+    }
+    for (const auto& [key, value] : document.items()) {
+      if (key == "$schema") {
+        (void)string_value(value, source_name, key, kMaxSchemaNameBytes);
+      } else {
+        set(key, value, source_name);
+      }
+    }
+  }
+
+  void read_override(std::string_view assignment) {
+    static const std::string kCommandLine = "command line";
+    const std::size_t equals = assignment.find('=');
+    const std::string_view key = assignment.substr(0, equals);
+    const ConfigRow& row = known_row(key, kCommandLine);
+    if (equals == std::string_view::npos) {
+      throw ConfigError::at_key(kCommandLine, key, "has no value; write '" + std::string(key) + "=VALUE'");
+    }
+    set(key, value_from_text(row, assignment.substr(equals + 1)), kCommandLine);
+  }
+
+  void resolve_socket() {
+    if (config_.socket.empty()) set("socket", default_socket_path(), "environment");
+  }
+
+  /// Rules that hold between keys. Then the settings are complete.
+  const DaemonConfig& check() const {
+    if (config_.batch_tokens < config_.max_tokens) {
+      throw ConfigError::at_key(source_of("batch_tokens", "max_tokens"), "batch_tokens",
+                                "is " + std::to_string(config_.batch_tokens) + ", less than max_tokens (" +
+                                    std::to_string(config_.max_tokens) +
+                                    "): a full prompt fits no batch; raise it or lower max_tokens");
+    }
+    return config_;
+  }
+
+ private:
+  /// Of the first key, or of the other one when the first has its default.
+  std::string source_of(std::string_view key, std::string_view other) const {
+    auto found = sources_.find(key);
+    if (found == sources_.end()) found = sources_.find(other);
+    return found == sources_.end() ? "defaults" : found->second;
+  }
+
+  DaemonConfig config_;
+  std::map<std::string, std::string, std::less<>> sources_;
+};
+
+}  // namespace
+
+DaemonConfig parse_config(std::string_view text, const std::string& source_name) {
+  Loader loader;
+  loader.read_text(text, source_name);
+  return loader.check();
+}
+
+DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
+                         std::span<const std::string> overrides) {
+  Loader loader;
+  if (file) loader.read_text(read_text_file(*file, kMaxConfigBytes), file->string());
+  for (const std::string& assignment : overrides)
+    loader.read_override(assignment);
+  loader.resolve_socket();
+  return loader.check();
+}
+
+std::string default_socket_path() {
+  const char* runtime_dir = std::getenv("XDG_RUNTIME_DIR");
+  // The XDG rules ask to ignore a relative path.
+  if (runtime_dir != nullptr && runtime_dir[0] == '/')
+    return std::string(runtime_dir) + "/gemmad/control.sock";
+  return "/tmp/gemmad-" + std::to_string(::getuid()) + "/control.sock";
+}
+
+void validate_for_run(const DaemonConfig& config) {
+  if (config.model.empty()) {
+    throw ConfigError::at_key("configuration", "model", "missing; name a Hugging Face model directory");
+  }
+}
+
+void validate_change(const DaemonConfig& running, const DaemonConfig& wanted,
+                     const std::string& source_name) {
+  for (const ConfigRow& row : config_table()) {
+    const json before = get_value(row, running);
+    const json after = get_value(row, wanted);
+    if (before != after && !row.changes_at_run_time) {
+      throw ConfigError::at_key(source_name, row.name,
+                                "changes from " + describe(before) + " to " + describe(after) +
+                                    ", which a running daemon cannot do; restart it");
+    }
+  }
+}
+
+json effective_config(const DaemonConfig& config) {
+  json result = json::object();
+  for (const ConfigRow& row : config_table())
+    result[std::string(row.name)] = get_value(row, config);
+  return result;
+}
+
+}  // namespace gemmad
