@@ -53,7 +53,7 @@ clean_up() {
   [[ -z $run_dir ]] || rm -rf "$run_dir"
   if ((status != 0)); then
     echo "quickstart: failed (status $status) while: $doing" >&2
-    [[ ! -f $out/gemmad.log ]] || echo "quickstart: the daemon's log is $out/gemmad.log" >&2
+    [[ ! -s $out/gemmad.log ]] || echo "quickstart: the daemon's log is $out/gemmad.log" >&2
   fi
   exit "$status"
 }
@@ -175,7 +175,7 @@ trap 'exit 143' TERM
 run_dir=$(mktemp -d "${TMPDIR:-/tmp}/gemmad-quickstart.XXXXXX")  # mktemp makes it 0700, as the socket needs
 socket=$run_dir/control.sock
 mkdir -p "$out"
-rm -f "$out/gemmad.log"
+: >"$out/gemmad.log"
 
 step "installing what is missing"
 bash "$root/scripts/install_deps.sh"
