@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "daemon/tokenizer/utf8.h"
 
@@ -35,8 +37,8 @@ std::string byte_piece(std::uint8_t byte) {
   return {'<', '0', 'x', kHex[byte >> 4], kHex[byte & 15], '>'};
 }
 
-Bpe::Bpe(const Vocabulary& vocabulary, std::span<const Merge> merges, bool spaces_to_meta)
-    : spaces_to_meta_(spaces_to_meta), pairs_(merges) {
+Bpe::Bpe(const Vocabulary& vocabulary, std::span<const Merge> merges, PairTable pairs, bool spaces_to_meta)
+    : spaces_to_meta_(spaces_to_meta), pairs_(std::move(pairs)) {
   for (std::int32_t id = 0; id < vocabulary.end_id(); ++id) {
     const std::string_view piece = vocabulary.piece(id);
     if (piece.empty() || piece.size() > 4) continue;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,8 +35,9 @@ class Bpe {
   };
 
   /// `vocabulary` holds the model's pieces, without added tokens, among them "<0x00>" to "<0xFF>".
-  /// `merges` are in order of rank, ids from `vocabulary`. With `spaces_to_meta`, U+0020 is read as U+2581.
-  Bpe(const Vocabulary& vocabulary, std::span<const Merge> merges, bool spaces_to_meta);
+  /// `merges` are in order of rank, ids from `vocabulary`; `pairs` holds just these.
+  /// With `spaces_to_meta`, U+0020 is read as U+2581.
+  Bpe(const Vocabulary& vocabulary, std::span<const Merge> merges, PairTable pairs, bool spaces_to_meta);
 
   /// Appends the ids of `valid_utf8` (well-formed, below 2^32 bytes) to `ids`. O(n log n).
   void encode(std::string_view valid_utf8, Scratch& scratch, std::vector<std::int32_t>& ids) const;

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <vector>
 
 namespace gemmad {
@@ -21,11 +20,14 @@ class PairTable {
  public:
   static constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
-  /// Fewer than 2^31 merges.
-  explicit PairTable(std::span<const Merge> merges);
+  /// Room for `capacity` merges, fewer than 2^31.
+  explicit PairTable(std::size_t capacity = 0);
 
-  /// The rank of (left, right), or kNoRank when they do not merge. Of two merges of one pair the first
-  /// counts.
+  /// Adds the merge of the next rank. Returns kNoRank, or, when the pair is there already, its rank: then
+  /// nothing has been added. At most `capacity` times.
+  std::uint32_t add(const Merge& merge);
+
+  /// The rank of (left, right), or kNoRank when they do not merge.
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
     std::size_t at = slot_of(left, right);
     while (true) {

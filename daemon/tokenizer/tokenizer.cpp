@@ -37,7 +37,7 @@ struct Tokenizer::Parts {
   explicit Parts(TokenizerFile file)
       : adds_bos(file.adds_bos),
         bos_id(file.bos_id),
-        bpe(file.vocabulary, file.merges, file.spaces_to_meta),
+        bpe(file.vocabulary, file.merges, std::move(file.pairs), file.spaces_to_meta),
         vocabulary(with_added_tokens(std::move(file.vocabulary), file.added_tokens)),
         added_tokens(std::move(file.added_tokens)) {}
 

@@ -37,10 +37,10 @@ void require_byte_pieces(const Vocabulary& vocabulary, const std::string& source
   }
 }
 
-std::vector<Merge> resolve_merges(const MergeTexts& texts, const Vocabulary& vocabulary,
-                                  const std::string& source_name) {
-  std::vector<Merge> merges;
-  merges.reserve(texts.size());
+void resolve_merges(const MergeTexts& texts, const std::string& source_name, TokenizerFile& file) {
+  const Vocabulary& vocabulary = file.vocabulary;
+  file.merges.reserve(texts.size());
+  file.pairs = PairTable(texts.size());
   std::string joined;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     joined.assign(texts.left(rank)).append(texts.right(rank));
@@ -53,9 +53,13 @@ std::vector<Merge> resolve_merges(const MergeTexts& texts, const Vocabulary& voc
       refuse(source_name, "model.merges[" + std::to_string(rank) + "]",
              "needs the piece " + quote(missing) + ", which model.vocab lacks");
     }
-    merges.push_back(merge);
+    const std::uint32_t earlier = file.pairs.add(merge);
+    if (earlier != PairTable::kNoRank) {
+      refuse(source_name, "model.merges[" + std::to_string(rank) + "]",
+             "repeats model.merges[" + std::to_string(earlier) + "]");
+    }
+    file.merges.push_back(merge);
   }
-  return merges;
 }
 
 /// An added token is a piece of the model with its id, or new in both.
@@ -137,7 +141,7 @@ TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& sou
   check_model_settings(json.model, source_name);
   file.vocabulary = std::move(json.vocabulary);
   require_byte_pieces(file.vocabulary, source_name);
-  file.merges = resolve_merges(json.merges, file.vocabulary, source_name);
+  resolve_merges(json.merges, source_name, file);
   file.added_tokens = std::move(json.added_tokens);
   check_added_tokens(file.added_tokens, file.vocabulary, source_name);
   file.spaces_to_meta = read_normalizer(json.root, source_name);

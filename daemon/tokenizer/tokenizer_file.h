@@ -18,6 +18,7 @@ namespace gemmad {
 struct TokenizerFile {
   Vocabulary vocabulary;                 ///< the model's pieces
   std::vector<Merge> merges;             ///< by rank, ids from the vocabulary
+  PairTable pairs;                       ///< the same merges, to look up
   std::vector<AddedToken> added_tokens;  ///< some of them in the vocabulary too, with the same id
   bool spaces_to_meta = false;           ///< the normalizer makes U+2581 of spaces
   bool adds_bos = false;                 ///< the post-processor puts bos_id in front
