@@ -116,7 +116,9 @@ class StrictBuilder {
     std::string result;
     for (const Container& container : open_) {
       if (container.value->is_array()) {
-        result += '[' + std::to_string(container.value->size()) + ']';
+        // An outer array holds the element being read already, the innermost one does not.
+        const std::size_t index = container.value->size() - (&container == &open_.back() ? 0 : 1);
+        result += '[' + std::to_string(index) + ']';
       } else {
         if (!result.empty()) result += '.';
         result += container.key;

@@ -1,0 +1,181 @@
+#include "config/config_table.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/config/config_testing.h"
+#include "tests/support/catch.h"
+
+using namespace gemmad;
+using nlohmann::json;
+
+namespace {
+
+/// The error of a file that sets only `key`.
+std::string refusal(std::string_view key, const json& value) {
+  return error_of([&] { parse_config(json{{std::string(key), value}}.dump(), "f.json"); });
+}
+
+json read_back(std::string_view key, const json& value) {
+  const ConfigRow& row = *find_row(key);
+  DaemonConfig config;
+  set_value(row, config, value, "f.json");
+  return get_value(row, config);
+}
+
+}  // namespace
+
+TEST_CASE("The table has the documented default of every key") {
+  const json expected = {{"model", ""},
+                         {"mode", "batch_parallel"},
+                         {"device", "auto"},
+                         {"socket", ""},
+                         {"segment_mib", 1024},
+                         {"result_ttl_ms", 60000},
+                         {"deadline_ms", 60000},
+                         {"max_tokens", 1024},
+                         {"batch_tokens", 8192},
+                         {"max_prompts", 256},
+                         {"queue_length", 256},
+                         {"max_clients", 512},
+                         {"max_readers", 256},
+                         {"max_line_bytes", 8388608},
+                         {"max_unsent_bytes", 67108864},
+                         {"client_stall_ms", 60000},
+                         {"drain_ms", 30000},
+                         {"heartbeat_ms", 1000},
+                         {"collective_timeout_ms", 60000},
+                         {"compute_timeout_ms", 600000},
+                         {"compute_threads", 0},
+                         {"log_level", "info"}};
+  CHECK(effective_config(parse_config("{}", "f.json")) == expected);
+}
+
+TEST_CASE("The table has each key once, with a help text of one line") {
+  std::set<std::string_view> names;
+  for (const ConfigRow& row : config_table()) {
+    CAPTURE(row.name);
+    CHECK(names.insert(row.name).second);
+    CHECK_FALSE(row.help.empty());
+    CHECK(row.help.find('\n') == std::string_view::npos);
+    CHECK(find_row(row.name) == &row);
+  }
+  CHECK(find_row("no_such_key") == nullptr);
+}
+
+TEST_CASE("Every row stores into its own member") {
+  for (const ConfigRow& row : config_table()) {
+    DaemonConfig config;
+    json other;
+    if (const auto* integer = std::get_if<IntegerField>(&row.field)) {
+      other = integer->max;
+    } else if (const auto* choice = std::get_if<EnumField>(&row.field)) {
+      other = choice->names.back();
+    } else {
+      other = "/x";
+    }
+    set_value(row, config, other, "f.json");
+    for (const ConfigRow& each : config_table()) {
+      CAPTURE(row.name, each.name);
+      const bool changed = get_value(each, config) != get_value(each, DaemonConfig{});
+      CHECK((!changed || &each == &row));
+      if (&each == &row) CHECK(get_value(each, config) == other);
+    }
+  }
+}
+
+TEST_CASE("Every integer key takes its bounds and nothing beyond") {
+  for (const ConfigRow& row : config_table()) {
+    const auto* field = std::get_if<IntegerField>(&row.field);
+    if (field == nullptr) continue;
+    CAPTURE(row.name);
+    CHECK(read_back(row.name, field->min) == field->min);
+    CHECK(read_back(row.name, field->max) == field->max);
+    CHECK(get_value(row, DaemonConfig{}) >= field->min);
+    CHECK(get_value(row, DaemonConfig{}) <= field->max);
+    std::string reason =
+        ", must be an integer from " + std::to_string(field->min) + " to " + std::to_string(field->max);
+    if (!row.unit.empty()) reason.append(" ").append(row.unit);
+    const std::string place = "f.json: key '" + std::string(row.name) + "': is ";
+    CHECK(refusal(row.name, field->min - 1) == place + std::to_string(field->min - 1) + reason);
+    CHECK(refusal(row.name, field->max + 1) == place + std::to_string(field->max + 1) + reason);
+    CHECK(refusal(row.name, std::numeric_limits<std::int64_t>::min()) ==
+          place + "-9223372036854775808" + reason);
+    CHECK(refusal(row.name, std::numeric_limits<std::uint64_t>::max()) ==
+          place + "18446744073709551615" + reason);
+    CHECK(refusal(row.name, 1e20) == place + "1e+20" + reason);
+    CHECK(refusal(row.name, 1024.0) == place + "1024.0" + reason);
+    CHECK(refusal(row.name, "1024") == place + "'1024'" + reason);
+    CHECK(refusal(row.name, nullptr) == place + "null" + reason);
+    CHECK(refusal(row.name, true) == place + "true" + reason);
+    CHECK(refusal(row.name, json::array({1})) == place + "an array" + reason);
+  }
+}
+
+TEST_CASE("Every enum key takes its names and nothing else") {
+  for (const ConfigRow& row : config_table()) {
+    const auto* field = std::get_if<EnumField>(&row.field);
+    if (field == nullptr) continue;
+    CAPTURE(row.name);
+    for (const std::string_view choice : field->names)
+      CHECK(read_back(row.name, choice) == json(choice));
+    CHECK(contains(refusal(row.name, "Auto"),
+                   "f.json: key '" + std::string(row.name) + "': is 'Auto', must be '"));
+    CHECK(contains(refusal(row.name, ""), "is '', must be '"));
+    CHECK(contains(refusal(row.name, 0), "is 0, must be '"));
+    CHECK(contains(refusal(row.name, json::object()), "is an object, must be '"));
+  }
+}
+
+TEST_CASE("An enum error lists the names") {
+  CHECK(refusal("device", "gpu") == "f.json: key 'device': is 'gpu', must be 'auto', 'cpu'");
+}
+
+TEST_CASE("Every path key takes its longest path and none longer") {
+  for (const ConfigRow& row : config_table()) {
+    const auto* field = std::get_if<PathField>(&row.field);
+    if (field == nullptr) continue;
+    CAPTURE(row.name);
+    const std::string longest(static_cast<std::size_t>(field->max_bytes), 'p');
+    CHECK(read_back(row.name, longest) == longest);
+    CHECK(contains(refusal(row.name, longest + "p"), "at most " + std::to_string(field->max_bytes)));
+    CHECK(contains(refusal(row.name, 7), "is 7, must be a string"));
+    CHECK(contains(refusal(row.name, std::string("a\0b", 3)), "must be UTF-8 without NUL"));
+    CHECK(
+        contains(error_of([&] {
+                   DaemonConfig config;
+                   set_value(row, config, std::string("\xff"), "command line");
+                 }),
+                 "command line: key '" + std::string(row.name) + "': is '\\xff', must be UTF-8 without NUL"));
+  }
+}
+
+TEST_CASE("A refused value leaves the settings as they were") {
+  for (const ConfigRow& row : config_table()) {
+    DaemonConfig config;
+    CHECK_THROWS_AS(set_value(row, config, -7, "f.json"), ConfigError);
+    CHECK(config == DaemonConfig{});
+  }
+}
+
+TEST_CASE("nearest_key finds what was meant") {
+  CHECK(nearest_key("segment_mb") == "segment_mib");
+  CHECK(nearest_key("result_ttl") == "result_ttl_ms");
+  CHECK(nearest_key("modell") == "model");
+  CHECK(nearest_key("MODE").empty());
+  CHECK(nearest_key("temperature").empty());
+  CHECK(nearest_key("").empty());
+  CHECK(nearest_key(std::string(100'000, 'm')).empty());
+}
+
+TEST_CASE("name gives every enumerator the name used in the file") {
+  CHECK(name(Mode::kBatchParallel) == "batch_parallel");
+  CHECK(name(DeviceChoice::kAuto) == "auto");
+  CHECK(name(DeviceChoice::kCpu) == "cpu");
+  CHECK(name(LogLevel::kTrace) == "trace");
+  CHECK(name(LogLevel::kDebug) == "debug");
+  CHECK(name(LogLevel::kInfo) == "info");
+  CHECK(name(LogLevel::kWarn) == "warn");
+  CHECK(name(LogLevel::kError) == "error");
+}

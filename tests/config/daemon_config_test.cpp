@@ -1,0 +1,232 @@
+#include "config/daemon_config.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "config/config_table.h"
+#include "tests/config/config_testing.h"
+#include "tests/support/catch.h"
+
+using namespace gemmad;
+using nlohmann::json;
+
+namespace {
+
+std::string refusal(const std::string& text) {
+  return error_of([&] { parse_config(text, "f.json"); });
+}
+
+DaemonConfig with_overrides(const std::vector<std::string>& overrides) {
+  return load_config(std::nullopt, overrides);
+}
+
+std::string override_refusal(const std::string& assignment) {
+  return error_of([&] { with_overrides({assignment}); });
+}
+
+std::filesystem::path scratch_file(const std::string& name, const std::string& text) {
+  const std::filesystem::path file = std::filesystem::path(GEMMAD_TEST_SCRATCH) / name;
+  std::ofstream(file) << text;
+  return file;
+}
+
+/// Sets XDG_RUNTIME_DIR (unsets it for nullptr) and puts the former value back at the end.
+class RuntimeDir {
+ public:
+  explicit RuntimeDir(const char* value) {
+    if (const char* former = std::getenv(kName)) former_ = former;
+    set(value);
+  }
+  ~RuntimeDir() { set(former_ ? former_->c_str() : nullptr); }
+  RuntimeDir(const RuntimeDir&) = delete;
+  RuntimeDir& operator=(const RuntimeDir&) = delete;
+
+ private:
+  static constexpr const char* kName = "XDG_RUNTIME_DIR";
+  static void set(const char* value) { value == nullptr ? ::unsetenv(kName) : ::setenv(kName, value, 1); }
+  std::optional<std::string> former_;
+};
+
+}  // namespace
+
+TEST_CASE("A config file sets what it names and leaves the rest") {
+  const DaemonConfig config =
+      parse_config(R"({"model": "/m", "device": "cpu", "segment_mib": 7, "log_level": "warn"})", "f.json");
+  DaemonConfig expected;
+  expected.model = "/m";
+  expected.device = DeviceChoice::kCpu;
+  expected.segment_mib = 7;
+  expected.log_level = LogLevel::kWarn;
+  CHECK(config == expected);
+}
+
+TEST_CASE("An unknown key is refused, with the nearest known one") {
+  CHECK(refusal(R"({"segment_mb": 1})") ==
+        "f.json: key 'segment_mb': is unknown; did you mean 'segment_mib'?");
+  CHECK(refusal(R"({"temperature": 1})") == "f.json: key 'temperature': is unknown; --help lists the keys");
+}
+
+TEST_CASE("A repeated key is refused even when both values agree") {
+  CHECK(refusal(R"({"model": "/m", "model": "/m"})") == "f.json: key 'model': is repeated");
+}
+
+TEST_CASE("A config that is no object is refused") {
+  const std::string text = GENERATE(as<std::string>{}, "[]", "null", "1", "\"model\"", "true");
+  CHECK(contains(refusal(text), "f.json: line 1 column 1: is "));
+  CHECK(contains(refusal(text), ", must be an object of keys"));
+}
+
+TEST_CASE("A config without bytes, too long or too deep is refused") {
+  CHECK(refusal("") == "f.json: line 1 column 1: is empty, must be JSON");
+  CHECK(contains(refusal(std::string(kMaxConfigBytes - 1, ' ') + "{}"), "at most 1048576 are read"));
+  CHECK(contains(refusal("{\"model\":" + std::string(100'000, '[')), "nested deeper than 64 levels"));
+}
+
+TEST_CASE("The schema's name is allowed for editors and must be a string") {
+  CHECK(parse_config(R"({"$schema": "gemmad.schema.json"})", "f.json") == DaemonConfig{});
+  CHECK(refusal(R"({"$schema": 1})") == "f.json: key '$schema': is 1, must be a string");
+  CHECK(contains(override_refusal("$schema=x"), "is unknown"));
+}
+
+TEST_CASE("A batch budget below the longest prompt is refused") {
+  const std::string reason = "key 'batch_tokens': is 100, less than max_tokens (1024)";
+  CHECK(contains(refusal(R"({"batch_tokens": 100})"), "f.json: " + reason));
+  CHECK(refusal(R"({"batch_tokens": 100, "max_tokens": 100})").empty());
+  CHECK(contains(override_refusal("batch_tokens=100"), "command line: " + reason));
+}
+
+TEST_CASE("A rule between keys is checked after the overrides and blames who set the key") {
+  const auto file = scratch_file("low_budget.json", R"({"batch_tokens": 100})");
+  const std::vector<std::string> lower{"max_tokens=50"};
+  CHECK(load_config(file, lower).batch_tokens == 100);
+  CHECK(contains(error_of([&] { load_config(file, {}); }), file.string() + ": key 'batch_tokens'"));
+}
+
+TEST_CASE("Overrides are read by the key's type") {
+  const DaemonConfig config =
+      with_overrides({"model=/m=1 x", "segment_mib=12", "log_level=error", "drain_ms=0", "socket=/tmp/s",
+                      "device=cpu", "mode=batch_parallel"});
+  CHECK(config.model == "/m=1 x");
+  CHECK(config.segment_mib == 12);
+  CHECK(config.log_level == LogLevel::kError);
+  CHECK(config.drain_ms == 0);
+  CHECK(config.socket == "/tmp/s");
+  CHECK(config.device == DeviceChoice::kCpu);
+}
+
+TEST_CASE("A path of digits stays a path") {
+  CHECK(with_overrides({"model=123"}).model == "123");
+}
+
+TEST_CASE("Overrides win over the file, and later ones over earlier ones") {
+  const auto file = scratch_file("overridden.json", R"({"segment_mib": 5, "max_prompts": 6})");
+  const std::vector<std::string> overrides{"segment_mib=7", "segment_mib=8"};
+  const DaemonConfig config = load_config(file, overrides);
+  CHECK(config.segment_mib == 8);
+  CHECK(config.max_prompts == 6);
+}
+
+TEST_CASE("A bad override names the command line") {
+  CHECK(contains(override_refusal("segment_mib=0"),
+                 "command line: key 'segment_mib': is 0, must be an integer from 1 to 1048576 MiB"));
+  CHECK(contains(override_refusal("segment_mib="),
+                 "command line: key 'segment_mib': is '', must be an integer"));
+  CHECK(contains(override_refusal("segment_mib=1.0"), "is '1.0', must be an integer"));
+  CHECK(contains(override_refusal("segment_mib= 1"), "is ' 1', must be an integer"));
+  CHECK(contains(override_refusal("segment_mib=1x"), "is '1x', must be an integer"));
+  CHECK(contains(override_refusal("segment_mib=99999999999999999999"), "is '99999999999999999999', must be"));
+  CHECK(contains(override_refusal("device=gpu"),
+                 "command line: key 'device': is 'gpu', must be 'auto', 'cpu'"));
+  CHECK(contains(override_refusal("model=\xff"), "must be UTF-8"));
+  CHECK(contains(override_refusal("segment_mb=1"), "did you mean 'segment_mib'?"));
+  CHECK(override_refusal("model") == "command line: key 'model': has no value; write 'model=VALUE'");
+  CHECK(contains(override_refusal("=x"), "command line: key '': is unknown"));
+  CHECK(contains(override_refusal(""), "command line: key '': is unknown"));
+}
+
+TEST_CASE("load_config names a file that is not there") {
+  CHECK(contains(error_of([] { load_config("/nonexistent/gemmad.json", {}); }),
+                 "/nonexistent/gemmad.json: cannot be opened"));
+}
+
+TEST_CASE("The default socket is in the runtime directory") {
+  const RuntimeDir dir("/run/user/7");
+  CHECK(default_socket_path() == "/run/user/7/gemmad/control.sock");
+  CHECK(with_overrides({}).socket == "/run/user/7/gemmad/control.sock");
+  CHECK(with_overrides({"socket=/tmp/mine"}).socket == "/tmp/mine");
+}
+
+TEST_CASE("Without a usable runtime directory the default socket is in a folder of the user's own") {
+  const char* value = GENERATE(as<const char*>{}, nullptr, "", "relative/path");
+  const RuntimeDir dir(value);
+  CHECK(default_socket_path() == "/tmp/gemmad-" + std::to_string(::getuid()) + "/control.sock");
+}
+
+TEST_CASE("A runtime directory too long for a socket is refused by key") {
+  const std::int64_t limit = std::get<PathField>(find_row("socket")->field).max_bytes;
+  const std::string path = '/' + std::string(90, 'r');
+  const RuntimeDir dir(path.c_str());
+  CHECK(error_of([] { with_overrides({}); }) ==
+        "environment: key 'socket': has 111 bytes, at most " + std::to_string(limit) + " are allowed");
+}
+
+TEST_CASE("What is read out can be set back") {
+  const DaemonConfig loaded =
+      with_overrides({"model=/m", "segment_mib=77", "max_tokens=512", "batch_tokens=600", "log_level=debug",
+                      "device=cpu", "heartbeat_ms=50"});
+  CHECK(parse_config(effective_config(loaded).dump(), "printed") == loaded);
+
+  std::vector<std::string> overrides;
+  const json printed = effective_config(loaded);
+  for (const auto& [key, value] : printed.items()) {
+    overrides.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  CHECK(with_overrides(overrides) == loaded);
+}
+
+TEST_CASE("validate_for_run asks for a model") {
+  DaemonConfig config;
+  CHECK(error_of([&] { validate_for_run(config); }) ==
+        "configuration: key 'model': missing; name a Hugging Face model directory");
+  config.model = "/m";
+  CHECK_NOTHROW(validate_for_run(config));
+}
+
+TEST_CASE("validate_change lets through just the keys that change at run time") {
+  for (const ConfigRow& row : config_table()) {
+    CAPTURE(row.name);
+    const auto* field = std::get_if<IntegerField>(&row.field);
+    if (field == nullptr) continue;
+    DaemonConfig wanted;
+    set_value(row, wanted, field->max == get_value(row, wanted) ? field->min : field->max, "f.json");
+    const std::string error = error_of([&] { validate_change(DaemonConfig{}, wanted, "f.json"); });
+    CHECK(error.empty() == row.changes_at_run_time);
+    if (!error.empty()) CHECK(contains(error, "f.json: key '" + std::string(row.name) + "': changes from "));
+  }
+  CHECK_NOTHROW(validate_change(DaemonConfig{}, DaemonConfig{}, "f.json"));
+}
+
+TEST_CASE("The help has one line a key with default, bounds and meaning") {
+  std::istringstream help(config_help());
+  std::string line;
+  std::getline(help, line);
+  CHECK(contains(line, "KEY"));
+  for (const ConfigRow& row : config_table()) {
+    REQUIRE(std::getline(help, line));
+    CAPTURE(line);
+    CHECK(line.starts_with(std::string(row.name) + " "));
+    CHECK(line.ends_with(row.help));
+    if (row.name == "segment_mib") {
+      CHECK(contains(line, "integer"));
+      CHECK(contains(line, " 1024 "));
+      CHECK(contains(line, "1..1048576 MiB"));
+    }
+    if (row.name == "log_level") CHECK(contains(line, "trace|debug|info|warn|error"));
+  }
+  CHECK_FALSE(std::getline(help, line));
+}
