@@ -1,5 +1,8 @@
 #include "comm/bootstrap_mpi.h"
 
+// Only MPI's C interface: its retired C++ one would want a library of its own.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 #include <poll.h>
 

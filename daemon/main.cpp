@@ -101,6 +101,7 @@ int run(std::span<const char* const> arguments) {
     spdlog::critical("{}; ending all ranks", error.what());
     bootstrap->abort(kFailed);
   }
+  return kFailed;
 }
 
 int run_main(std::span<const char* const> arguments) {

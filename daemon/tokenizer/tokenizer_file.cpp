@@ -13,7 +13,7 @@
 namespace gemmad {
 namespace {
 
-/// Things that get saved under the name of a model file by mistake.
+/// Things that get saved under the name of a model file by mistake, and files cut short.
 void refuse_impostors(std::string_view bytes, const std::string& source_name) {
   if (bytes.empty()) throw TokenizerError(source_name + ": is empty (0 bytes); fetch the file again");
   if (bytes.starts_with("version https://git-lfs")) {
@@ -24,6 +24,12 @@ void refuse_impostors(std::string_view bytes, const std::string& source_name) {
   if (start != std::string_view::npos && bytes[start] == '<') {
     throw TokenizerError(source_name +
                          ": is an HTML or XML page, not JSON; the download was answered by a web page");
+  }
+  // Looked at first because a number cut in half would be blamed for what it has become.
+  const std::size_t end = bytes.find_last_not_of(" \t\r\n");
+  if (start != std::string_view::npos && bytes[start] == '{' && bytes[end] != '}') {
+    throw TokenizerError(source_name + ": ends after " + std::to_string(bytes.size()) +
+                         " bytes in the middle of its JSON; it is truncated, fetch the file again");
   }
 }
 

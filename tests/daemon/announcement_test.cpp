@@ -1,0 +1,80 @@
+#include "daemon/announcement.h"
+
+#include <random>
+
+#include "daemon/byte_codec.h"
+#include "tests/support/catch.h"
+
+namespace gemmad {
+namespace {
+
+Announcement sample() {
+  Announcement announcement;
+  announcement.kind = AnnouncementKind::kBatch;
+  Job job;
+  job.id = 77;
+  job.name = "clip";
+  job.outputs = {{0, 4, 8}, true};
+  job.prompts.push_back({{2, 5, 262143}, true, "", ""});
+  job.prompts.push_back({{}, false, "bad_token", "input_ids[0] is -1"});
+  announcement.batch.jobs = {job, Job{}};
+  announcement.batch.failures.push_back({5, "other", "deadline", "too late"});
+  return announcement;
+}
+
+TEST_CASE("an announcement comes back as it was") {
+  const Announcement out = decode_announcement(encode_announcement(sample()));
+  CHECK(out.kind == AnnouncementKind::kBatch);
+  REQUIRE(out.batch.jobs.size() == 2);
+  const Job& job = out.batch.jobs[0];
+  CHECK(job.id == 77);
+  CHECK(job.name == "clip");
+  CHECK(job.outputs.hidden_states == std::vector<std::int64_t>{0, 4, 8});
+  CHECK(job.outputs.last_hidden_state);
+  REQUIRE(job.prompts.size() == 2);
+  CHECK(job.prompts[0].ids == std::vector<std::int32_t>{2, 5, 262143});
+  CHECK(job.prompts[0].truncated);
+  CHECK(job.prompts[1].error_code == "bad_token");
+  CHECK(job.prompts[1].error_message == "input_ids[0] is -1");
+  REQUIRE(out.batch.failures.size() == 1);
+  CHECK(out.batch.failures[0].name == "other");
+  CHECK(out.batch.failures[0].code == "deadline");
+}
+
+TEST_CASE("heartbeat and stop are a few bytes") {
+  for (AnnouncementKind kind : {AnnouncementKind::kHeartbeat, AnnouncementKind::kStop}) {
+    const std::vector<std::byte> bytes = encode_announcement({kind, {}});
+    CHECK(bytes.size() < 32);
+    CHECK(decode_announcement(bytes).kind == kind);
+  }
+}
+
+TEST_CASE("every cut of an announcement is refused") {
+  const std::vector<std::byte> bytes = encode_announcement(sample());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CAPTURE(size);
+    CHECK_THROWS_AS(decode_announcement(std::span(bytes).first(size)), CodecError);
+  }
+}
+
+TEST_CASE("bytes after the end are refused") {
+  std::vector<std::byte> bytes = encode_announcement(sample());
+  bytes.push_back(std::byte{0});
+  CHECK_THROWS_AS(decode_announcement(bytes), CodecError);
+}
+
+TEST_CASE("an announcement of another version is refused") {
+  std::vector<std::byte> bytes = encode_announcement(sample());
+  bytes[0] ^= std::byte{1};
+  CHECK_THROWS_AS(decode_announcement(bytes), CodecError);
+}
+
+TEST_CASE("lengths beyond the message are refused before anything is allocated") {
+  std::vector<std::byte> bytes = encode_announcement(sample());
+  // The number of jobs stands behind format and kind.
+  for (std::size_t i = 5; i < 13; ++i) bytes[i] = std::byte{0xff};
+  CHECK_THROWS_AS(decode_announcement(bytes), CodecError);
+}
+
+}  // namespace
+}  // namespace gemmad

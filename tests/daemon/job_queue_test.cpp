@@ -1,0 +1,170 @@
+#include "daemon/job_queue.h"
+
+#include <thread>
+
+#include "tests/support/catch.h"
+
+namespace gemmad {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kNoWait{0};
+
+QueuedJob job(JobId id, std::size_t tokens = 1, const std::string& name = "", milliseconds deadline = milliseconds(60'000)) {
+  QueuedJob queued;
+  queued.job.id = id;
+  queued.job.name = name;
+  queued.job.prompts.resize(1);
+  queued.job.prompts[0].ids.assign(tokens, 5);
+  queued.submitted = Clock::now();
+  queued.deadline = queued.submitted + deadline;
+  return queued;
+}
+
+std::vector<JobId> ids(const std::vector<QueuedJob>& jobs) {
+  std::vector<JobId> out;
+  for (const QueuedJob& queued : jobs) out.push_back(queued.job.id);
+  return out;
+}
+
+TEST_CASE("take gives jobs in the order of their arrival up to the token budget") {
+  JobQueue queue(10);
+  for (JobId id : {1, 2, 3}) queue.push(job(id, 40));
+  CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{1, 2});
+  queue.finished();
+  CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{3});
+}
+
+TEST_CASE("take gives a job larger than the budget alone") {
+  JobQueue queue(10);
+  queue.push(job(1, 500));
+  queue.push(job(2, 1));
+  CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{1});
+}
+
+TEST_CASE("a full queue refuses") {
+  JobQueue queue(2);
+  CHECK(queue.push(job(1)) == JobQueue::Admission::kAdmitted);
+  CHECK(queue.push(job(2)) == JobQueue::Admission::kAdmitted);
+  CHECK(queue.push(job(3)) == JobQueue::Admission::kFull);
+}
+
+TEST_CASE("a name that waits or runs is refused until its job has ended") {
+  JobQueue queue(10);
+  queue.push(job(1, 1, "x"));
+  CHECK(queue.push(job(2, 1, "x")) == JobQueue::Admission::kNameWaits);
+  REQUIRE(queue.take(10, kNoWait).jobs.size() == 1);
+  CHECK(queue.push(job(3, 1, "x")) == JobQueue::Admission::kNameWaits);
+  queue.finished();
+  CHECK(queue.push(job(4, 1, "x")) == JobQueue::Admission::kAdmitted);
+}
+
+TEST_CASE("take waits for a push from another thread") {
+  JobQueue queue(10);
+  std::thread pusher([&] { queue.push(job(1)); });
+  const JobQueue::Work work = queue.take(10, milliseconds(10'000));
+  pusher.join();
+  CHECK(ids(work.jobs) == std::vector<JobId>{1});
+}
+
+TEST_CASE("take returns empty when its time is over") {
+  JobQueue queue(10);
+  const JobQueue::Work work = queue.take(10, milliseconds(5));
+  CHECK(work.empty());
+  CHECK_FALSE(work.closed);
+}
+
+TEST_CASE("jobs put back come first, in their order, and not too soon") {
+  JobQueue queue(10);
+  for (JobId id : {1, 2}) queue.push(job(id));
+  auto taken = queue.take(100, kNoWait).jobs;
+  queue.push(job(3));
+  queue.put_back(std::move(taken), Clock::now() + milliseconds(20));
+  queue.finished();
+  CHECK(queue.take(100, kNoWait).empty());
+  CHECK(ids(queue.take(100, milliseconds(10'000)).jobs) == std::vector<JobId>{1, 2, 3});
+}
+
+TEST_CASE("a job put back keeps its name") {
+  JobQueue queue(10);
+  queue.push(job(1, 1, "x"));
+  queue.put_back(queue.take(100, kNoWait).jobs, Clock::now());
+  queue.finished();
+  CHECK(queue.push(job(2, 1, "x")) == JobQueue::Admission::kNameWaits);
+}
+
+TEST_CASE("a removed job is handed back once and its readers hear why") {
+  JobQueue queue(10);
+  queue.push(job(1, 1, "x"));
+  REQUIRE(queue.remove(1, "cancelled", "why").has_value());
+  CHECK_FALSE(queue.remove(1, "cancelled", "why").has_value());
+  const JobQueue::Work work = queue.take(10, kNoWait);
+  CHECK(work.jobs.empty());
+  REQUIRE(work.failures.size() == 1);
+  CHECK(work.failures[0].id == 1);
+  CHECK(work.failures[0].name == "x");
+  CHECK(work.failures[0].code == "cancelled");
+}
+
+TEST_CASE("a running job cannot be removed") {
+  JobQueue queue(10);
+  queue.push(job(1));
+  queue.take(10, kNoWait);
+  CHECK_FALSE(queue.remove(1, "cancelled", "why").has_value());
+}
+
+TEST_CASE("an expired job is not taken to run") {
+  JobQueue queue(10);
+  queue.push(job(1, 1, "", milliseconds(0)));
+  queue.push(job(2));
+  CHECK(ids(queue.take(10, kNoWait).jobs) == std::vector<JobId>{2});
+  queue.finished();
+  CHECK(ids(queue.take_expired(Clock::now())) == std::vector<JobId>{1});
+  CHECK(queue.take(10, kNoWait).failures.at(0).code == "deadline");
+}
+
+TEST_CASE("an expired job fails with what it waited for") {
+  JobQueue queue(10);
+  QueuedJob waiting = job(1, 1, "", milliseconds(0));
+  waiting.expiry_code = "buffers_exhausted";
+  queue.push(std::move(waiting));
+  CHECK(queue.take_expired(Clock::now()).at(0).expiry_code == "buffers_exhausted");
+  CHECK(queue.take(10, kNoWait).failures.at(0).code == "buffers_exhausted");
+}
+
+TEST_CASE("next_deadline is the earliest of what waits") {
+  JobQueue queue(10);
+  CHECK_FALSE(queue.next_deadline().has_value());
+  queue.push(job(1, 1, "", milliseconds(50'000)));
+  QueuedJob sooner = job(2, 1, "", milliseconds(10'000));
+  const auto deadline = sooner.deadline;
+  queue.push(std::move(sooner));
+  CHECK(queue.next_deadline() == deadline);
+}
+
+TEST_CASE("a closed queue refuses, gives out what waits, then says so") {
+  JobQueue queue(10);
+  queue.push(job(1));
+  queue.close();
+  CHECK(queue.push(job(2)) == JobQueue::Admission::kClosed);
+  const JobQueue::Work last = queue.take(10, milliseconds(10'000));
+  CHECK(ids(last.jobs) == std::vector<JobId>{1});
+  CHECK_FALSE(last.closed);
+  queue.finished();
+  CHECK(queue.take(10, milliseconds(10'000)).closed);
+}
+
+TEST_CASE("remove_all empties a closed queue") {
+  JobQueue queue(10);
+  for (JobId id : {1, 2}) queue.push(job(id));
+  queue.close();
+  CHECK(ids(queue.remove_all("shutting_down", "why")) == std::vector<JobId>{1, 2});
+  const JobQueue::Work failures = queue.take(10, kNoWait);
+  CHECK(failures.failures.size() == 2);
+  CHECK_FALSE(failures.closed);
+  CHECK(queue.take(10, kNoWait).closed);
+}
+
+}  // namespace
+}  // namespace gemmad

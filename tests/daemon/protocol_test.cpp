@@ -1,0 +1,157 @@
+#include "daemon/protocol.h"
+
+#include "tests/support/catch.h"
+
+namespace gemmad {
+namespace {
+
+ProtocolLimits limits() {
+  ProtocolLimits limits;
+  limits.max_line_bytes = 4096;
+  limits.max_prompts = 3;
+  limits.num_layers = 8;
+  return limits;
+}
+
+Request parse(const std::string& line) { return parse_request(line, limits()); }
+EncodeRequest parse_encode(const std::string& fields) {
+  return std::get<EncodeRequest>(parse(R"({"id":1,"op":"encode",)" + fields + "}").command);
+}
+
+/// The code of the refusal, with the id that its reply would carry.
+struct Refusal {
+  std::string code;
+  std::string id;
+  std::string message;
+};
+Refusal refusal_of(const std::string& line) {
+  try {
+    parse(line);
+  } catch (const ProtocolError& error) {
+    return {error.code(), error.id(), error.what()};
+  }
+  return {"accepted", "", ""};
+}
+
+TEST_CASE("an encode asks for all hidden states unless it says otherwise") {
+  const EncodeRequest request = parse_encode(R"("prompts":["a"])");
+  CHECK(request.hidden_states == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK_FALSE(request.last_hidden_state);
+  CHECK_FALSE(request.deadline_ms.has_value());
+  CHECK(request.name.empty());
+}
+
+TEST_CASE("an encode takes text and ids side by side") {
+  const EncodeRequest request = parse_encode(R"("prompts":["a",{"input_ids":[2,-7,9000000000]}])");
+  REQUIRE(request.prompts.size() == 2);
+  CHECK(std::get<std::string>(request.prompts[0]) == "a");
+  CHECK(std::get<std::vector<std::int64_t>>(request.prompts[1]) == std::vector<std::int64_t>{2, -7, 9'000'000'000});
+}
+
+TEST_CASE("an encode takes an empty list of prompts") { CHECK(parse_encode(R"("prompts":[])").prompts.empty()); }
+
+TEST_CASE("layers come sorted and once") {
+  CHECK(parse_encode(R"("prompts":[],"layers":[8,0,8])").hidden_states == std::vector<std::int64_t>{0, 8});
+}
+
+TEST_CASE("last_hidden_state alone asks for no others") {
+  const EncodeRequest request = parse_encode(R"("prompts":[],"outputs":["last_hidden_state"])");
+  CHECK(request.last_hidden_state);
+  CHECK(request.hidden_states.empty());
+}
+
+TEST_CASE("ids are echoed as they came") {
+  CHECK(parse(R"({"id":7,"op":"info"})").id == "7");
+  CHECK(parse(R"({"id":-3,"op":"info"})").id == "-3");
+  CHECK(parse(R"({"id":"a\"b","op":"info"})").id == R"("a\"b")");
+}
+
+TEST_CASE("every op of the help text parses") {
+  CHECK(std::holds_alternative<InfoRequest>(parse(R"({"id":1,"op":"info"})").command));
+  CHECK(std::holds_alternative<HealthRequest>(parse(R"({"id":1,"op":"health"})").command));
+  CHECK(std::holds_alternative<MetricsRequest>(parse(R"({"id":1,"op":"metrics"})").command));
+  CHECK(std::holds_alternative<ShutdownRequest>(parse(R"({"id":1,"op":"shutdown"})").command));
+  CHECK(std::holds_alternative<TokenizeRequest>(parse(R"({"id":1,"op":"tokenize","texts":["a"]})").command));
+  CHECK(std::holds_alternative<CancelRequest>(parse(R"({"id":1,"op":"cancel","name":"x"})").command));
+  for (const char* op : {"encode", "tokenize", "info", "health", "metrics", "cancel", "shutdown"}) {
+    CHECK(protocol_help().find(std::string("  ") + op + " ") != std::string::npos);
+  }
+}
+
+TEST_CASE("op_name gives back the op") {
+  CHECK(op_name(parse(R"({"id":1,"op":"cancel","job":4})").command) == "cancel");
+  CHECK(op_name(parse(R"({"id":1,"op":"encode","prompts":[]})").command) == "encode");
+}
+
+TEST_CASE("cancel names its target in exactly one way") {
+  CHECK(std::get<CancelRequest>(parse(R"({"id":1,"op":"cancel","request":"a"})").command).request == R"("a")");
+  CHECK(refusal_of(R"({"id":1,"op":"cancel"})").code == "bad_request");
+  CHECK(refusal_of(R"({"id":1,"op":"cancel","job":1,"name":"x"})").code == "bad_request");
+  CHECK(refusal_of(R"({"id":1,"op":"cancel","job":0})").code == "bad_request");
+}
+
+TEST_CASE("malformed lines are refused without an id") {
+  for (const std::string line :
+       {"", "{", "[]", "7", "null", "\"x\"", R"({"id":1,"op":"info"} x)", R"({"op":"info"})", R"({"id":null,"op":"info"})",
+        R"({"id":1.5,"op":"info"})", R"({"id":[1],"op":"info"})", R"({"id":true,"op":"info"})", "{\"id\":1,\"op\":\"in\xff\"}",
+        R"({"id":1,"id":1,"op":"info"})", "// x\n{}"}) {
+    CAPTURE(line);
+    const Refusal refusal = refusal_of(line);
+    CHECK(refusal.code == "bad_request");
+    CHECK(refusal.id == "null");
+  }
+}
+
+TEST_CASE("malformed fields are refused under the request's id") {
+  for (const std::string fields :
+       {R"("op":7)", R"("op":"info","extra":1)", R"("op":"encode")", R"("op":"encode","prompts":"a")",
+        R"("op":"encode","prompts":[7])", R"("op":"encode","prompts":[{}])", R"("op":"encode","prompts":[{"input_ids":"a"}])",
+        R"("op":"encode","prompts":[{"input_ids":[1.5]}])", R"("op":"encode","prompts":[{"input_ids":[1],"x":1}])",
+        R"("op":"encode","prompts":[],"outputs":[])", R"("op":"encode","prompts":[],"outputs":["pooled"])",
+        R"("op":"encode","prompts":[],"outputs":[1])", R"("op":"encode","prompts":[],"layers":[9])",
+        R"("op":"encode","prompts":[],"layers":[-1])", R"("op":"encode","prompts":[],"layers":[])",
+        R"("op":"encode","prompts":[],"outputs":["last_hidden_state"],"layers":[1])",
+        R"("op":"encode","prompts":[],"name":"")", R"("op":"encode","prompts":[],"name":7)",
+        R"("op":"encode","prompts":[],"deadline_ms":0)", R"("op":"encode","prompts":[],"deadline_ms":18446744073709551615)",
+        R"("op":"encode","prompts":[],"return_input_ids":1)", R"("op":"tokenize","texts":[1])"}) {
+    CAPTURE(fields);
+    const Refusal refusal = refusal_of(R"({"id":"r",)" + fields + "}");
+    CHECK(refusal.code == "bad_request");
+    CHECK(refusal.id == R"("r")");
+  }
+}
+
+TEST_CASE("lone surrogate escapes are refused") {
+  CHECK(refusal_of(R"({"id":1,"op":"encode","prompts":["\ud800"]})").code == "bad_request");
+  CHECK(refusal_of(R"({"id":1,"op":"encode","prompts":["\udc00 x"]})").code == "bad_request");
+}
+
+TEST_CASE("NUL and control tokens are text like any other") {
+  CHECK(std::get<std::string>(parse_encode(R"("prompts":["a\u0000b<end_of_turn>"])").prompts[0]) ==
+        std::string("a\0b<end_of_turn>", 16));
+}
+
+TEST_CASE("an unknown op is refused by name with the known ones") {
+  const Refusal refusal = refusal_of(R"({"id":1,"op":"explode"})");
+  CHECK(refusal.code == "unknown_op");
+  CHECK(refusal.message.find("explode") != std::string::npos);
+  CHECK(refusal.message.find("encode") != std::string::npos);
+}
+
+TEST_CASE("more prompts than the limit are refused with both numbers") {
+  const Refusal refusal = refusal_of(R"({"id":1,"op":"encode","prompts":["a","b","c","d"]})");
+  CHECK(refusal.code == "too_many_prompts");
+  CHECK(refusal.message.find("4 items") != std::string::npos);
+  CHECK(refusal.message.find("may have 3") != std::string::npos);
+}
+
+TEST_CASE("a line over the limit is refused whatever it holds") {
+  CHECK(refusal_of(R"({"id":1,"op":"info","x":")" + std::string(5000, 'x') + "\"}").code == "bad_request");
+}
+
+TEST_CASE("nesting without end is refused without recursion") {
+  CHECK(refusal_of(R"({"id":1,"op":"encode","prompts":)" + std::string(2000, '[')).code == "bad_request");
+}
+
+}  // namespace
+}  // namespace gemmad
