@@ -71,6 +71,7 @@ struct LineServer::Client {
   std::uint32_t interest = EPOLLIN;
   bool read_closed = false;  // it sends no more, but may still read
   bool closing = false;      // we read no more, and close when all is sent
+  bool deaf = false;         // what it sent is still handled, but it takes no replies any more
   bool dead = false;         // in dead_
 };
 
@@ -91,7 +92,7 @@ LineServer::~LineServer() = default;
 
 void LineServer::send(ClientId client, std::string_view line, int fd_to_pass) {
   Client* const open = find_open(client);
-  if (open == nullptr || open->closing) return;
+  if (open == nullptr || open->closing || open->deaf) return;
   const bool was_idle = open->output.size_bytes() == 0;
   if (was_idle) open->last_sent = Clock::now();
   if (fd_to_pass >= 0) open->output.pass_fd(fd_to_pass);
@@ -226,6 +227,7 @@ void LineServer::read_some(ClientId id, Client& client) {
   }
   if (size == 0) {
     client.read_closed = true;
+    if (client.deaf) return drop(id, client, nullptr);
     return update_interest(id, client);
   }
   client.last_received = Clock::now();
@@ -251,7 +253,10 @@ void LineServer::take_lines(ClientId id, Client& client, std::string_view bytes)
 void LineServer::flush(ClientId id, Client& client) {
   switch (client.output.flush(client.socket.get())) {
     case SendQueue::Progress::kBroken:
-      return drop(id, client, nullptr);
+      if (!client.reads()) return drop(id, client, nullptr);
+      client.deaf = true;
+      client.output = SendQueue();
+      break;
     case SendQueue::Progress::kSome:
       client.last_sent = Clock::now();
       break;
