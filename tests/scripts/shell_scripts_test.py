@@ -1,0 +1,204 @@
+"""Tests of scripts/launch.sh and scripts/quickstart.sh against stand-ins for mpirun, cmake, gemmad and gemmactl."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "scripts"))
+from fake_tree import FakeTree  # noqa: E402
+
+# Runs until gemmactl shuts it down or a signal comes. Where it was started with what lies in $FAKE/mpirun.
+MPIRUN = """#!/usr/bin/env bash
+echo "$OMPI_ALLOW_RUN_AS_ROOT $*" > "$FAKE/mpirun"
+echo $$ > "$FAKE/pid"
+trap 'exit 0' TERM
+echo "gemmad: loading 100 %" >&2
+[[ -z ${FAKE_DEAD:-} ]] || { echo "gemmad: no memory" >&2; exit 3; }
+until [[ -e $FAKE/stop ]]; do sleep 0.02; done
+exit "${FAKE_STATUS:-0}"
+"""
+GEMMACTL = """#!/usr/bin/env bash
+case " $* " in
+  *" health "*) until [[ -s $FAKE/pid ]]; do sleep 0.02; done; [[ -z ${FAKE_DEAD:-} ]] || exec sleep 60 ;;
+  *" encode "*) [[ -z ${FAKE_HANG:-} ]] || { touch "$FAKE/hanging"; while :; do sleep 0.02; done; }
+    [[ -z ${FAKE_REFUSES:-} ]] || { echo "gemmactl: refused" >&2; exit 1; }
+    echo "$*" > "$FAKE/encode"; echo "prompt tokens" ;;
+  *" shutdown "*) touch "$FAKE/stop" ;;
+esac
+"""
+# Makes a venv whose pip reaches nothing; all else goes to the real one.
+PYTHON = """#!/usr/bin/env bash
+if [[ $1 == -m && $2 == venv ]]; then
+  echo venv >> "$FAKE/venv"
+  mkdir -p "${!#}/bin"; printf '#!/bin/sh\\nexit 1\\n' > "${!#}/bin/pip"; chmod +x "${!#}/bin/pip"
+else
+  exec %s "$@"
+fi
+""" % sys.executable
+
+
+class ScriptTree(FakeTree):
+    """A copy of scripts/ in a tree that is built with stand-ins."""
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(TESTS.parent / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        self.fake = self.root / "fake"
+        self.add({"config/examples/cpu_quickstart.json": "{}", "build/release/build.ninja": "",
+                  "scripts/install_deps.sh": "true\n", "model/config.json": '{"hidden_size": 64}'})
+        programs = {"fake/bin/mpirun": MPIRUN, "fake/bin/cmake": "#!/bin/sh\n", "fake/bin/python3": PYTHON,
+                    "build/release/daemon/gemmad": "#!/bin/sh\n", "build/release/daemon/ctl/gemmactl": GEMMACTL}
+        self.add(programs)
+        for name in programs:
+            (self.root / name).chmod(0o755)
+        (self.root / "tmp").mkdir()
+        self.environment = {**os.environ, "PATH": f"{self.fake}/bin:{os.environ['PATH']}", "FAKE": str(self.fake),
+                            "TMPDIR": str(self.root / "tmp"), "XDG_CACHE_HOME": str(self.root / "cache")}
+        self.environment.pop("OMPI_ALLOW_RUN_AS_ROOT", None)
+
+    def start(self, script, *arguments, **environment):
+        process = subprocess.Popen(["bash", self.root / "scripts" / script, *arguments], text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   env={**self.environment, **environment})
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def run_script(self, script, *arguments, **environment):
+        process = self.start(script, *arguments, **environment)
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    def wait_for(self, path):
+        deadline = time.monotonic() + 60
+        while not path.exists():
+            self.assertLess(time.monotonic(), deadline, f"{path.name} never came")
+            time.sleep(0.01)
+
+    def assert_nothing_left(self):
+        self.assertEqual(list((self.root / "tmp").iterdir()), [])
+        self.assertRaises(ProcessLookupError, os.kill, int((self.fake / "pid").read_text()), 0)
+
+
+class Launch(ScriptTree):
+    def launched(self, *arguments):
+        self.add({"fake/stop": ""})
+        status, output = self.run_script("launch.sh", *arguments)
+        self.assertEqual(status, 0, output)
+        return (self.fake / "mpirun").read_text().split()
+
+    def test_options_after_its_own_go_to_gemmad(self):
+        words = self.launched("-n", "3", "--config", "a.json", "--set", "x=1")
+        gemmad = str(self.root / "build/release/daemon/gemmad")
+        self.assertEqual(words[words.index(gemmad) + 1:], ["--config", "a.json", "--set", "x=1"])
+        self.assertEqual(words[words.index("-n") + 1], "3")
+
+    def test_ranks_are_not_bound_to_a_core_and_cores_not_oversubscribed(self):
+        words = self.launched("-n", "1", "--config", "a.json")
+        self.assertEqual(words[words.index("--bind-to") + 1], "none")
+        self.assertNotIn("--oversubscribe", words)
+
+    def test_oversubscribing_is_passed_on_when_asked_for(self):
+        self.assertIn("--oversubscribe", self.launched("--oversubscribe", "-n", "1", "--config", "a.json"))
+
+    def test_only_root_is_allowed_to_run_as_root(self):
+        words = self.launched("-n", "1", "--config", "a.json")
+        self.assertEqual(words[0] == "1", os.geteuid() == 0)
+
+    def test_wrong_use_is_refused_before_anything_starts(self):
+        for arguments in [[], ["-n", "0", "--config", "a"], ["-n", "two", "--config", "a"], ["-n", "2"], ["-n"],
+                          ["-n", "1", "--build", "/nowhere", "--config", "a"]]:
+            with self.subTest(arguments=arguments):
+                status, output = self.run_script("launch.sh", *arguments)
+                self.assertNotEqual(status, 0)
+                self.assertIn("launch:", output)
+        self.assertFalse((self.fake / "mpirun").exists())
+
+
+class Quickstart(ScriptTree):
+    def quickstart(self, *arguments, **environment):
+        return self.run_script("quickstart.sh", *(arguments or ("--model", str(self.root / "model"))), **environment)
+
+    def test_it_encodes_and_stops_the_daemon(self):
+        status, output = self.quickstart()
+        self.assertEqual(status, 0, output)
+        self.assertIn("gemmad: loading 100 %", output)
+        self.assertIn("prompt tokens", output)
+        self.assertIn("quickstart_prompts.json", (self.fake / "encode").read_text())
+        self.assert_nothing_left()
+
+    def test_the_socket_lies_in_a_folder_of_its_own(self):
+        self.quickstart("--model", str(self.root / "model"), "--ranks", "3")
+        words = (self.fake / "mpirun").read_text().split()
+        self.assertTrue(words[words.index("--socket") + 1].startswith(f"{self.root}/tmp/gemmad-quickstart."))
+        self.assertEqual(words[words.index("-n") + 1], "3")
+
+    def test_a_daemon_that_dies_while_loading_ends_it_with_the_reason(self):
+        status, output = self.quickstart(FAKE_DEAD="1")
+        self.assertNotEqual(status, 0)
+        self.assertIn("gemmad: no memory", output)
+        self.assertIn("ended before it was ready", output)
+        self.assertIn("gemmad.log", output)
+        self.assert_nothing_left()
+
+    def test_a_refused_request_ends_it_and_the_daemon(self):
+        status, output = self.quickstart(FAKE_REFUSES="1")
+        self.assertNotEqual(status, 0)
+        self.assertIn("failed (status 1) while: encoding", output)
+        self.assert_nothing_left()
+
+    def test_a_daemon_that_ends_badly_makes_it_fail(self):
+        status, output = self.quickstart(FAKE_STATUS="7")
+        self.assertNotEqual(status, 0)
+        self.assertIn("gemmad ended with status 7", output)
+
+    def test_a_signal_takes_the_daemon_down_too(self):
+        process = self.start("quickstart.sh", "--model", str(self.root / "model"), FAKE_HANG="1")
+        self.wait_for(self.fake / "hanging")
+        # Ctrl-C reaches the whole foreground group; here the waiting client and the script get theirs one by one.
+        process.send_signal(signal.SIGTERM)
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            if b"encode" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                os.kill(int(child), signal.SIGKILL)
+        output, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, output)
+        self.assert_nothing_left()
+
+    def test_without_a_package_index_it_makes_a_tiny_model_and_says_so(self):
+        status, output = self.quickstart("--ranks", "1")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("cannot be reached"), 1)
+        self.assertTrue((self.root / "cache/gemmad/models/tiny-random/model.safetensors").exists())
+
+    def test_a_model_that_is_there_is_not_fetched_again(self):
+        self.add({"cache/gemmad/models/gemma-3-270m/config.json": "{}"})
+        status, output = self.quickstart("--ranks", "1")
+        self.assertEqual(status, 0, output)
+        self.assertIn("Gemma Terms of Use", output)
+        self.assertFalse((self.fake / "venv").exists())
+
+    def test_wrong_use_is_refused_before_anything_starts(self):
+        for arguments in [["--ranks", "0"], ["--prompts", "/nowhere"], ["--model"], ["--what"], ["--model", "/nowhere"]]:
+            with self.subTest(arguments=arguments):
+                status, output = self.quickstart(*arguments)
+                self.assertNotEqual(status, 0)
+                self.assertIn(arguments[-1].lstrip("-"), output)
+        self.assertFalse((self.fake / "mpirun").exists())
+
+    def test_the_segment_grows_with_the_prompts(self):
+        self.add({"many.json": json.dumps(["x" * 2000] * 100),
+                  "model/config.json": '{"text_config": {"hidden_size": 3840, "num_hidden_layers": 48}}'})
+        self.quickstart("--model", str(self.root / "model"), "--prompts", str(self.root / "many.json"))
+        setting = next(word for word in (self.fake / "mpirun").read_text().split() if word.startswith("segment_mib="))
+        self.assertGreater(int(setting.partition("=")[2]), 100 * 1024 * 49 * 3840 * 4 // 2**20)
+
+
+if __name__ == "__main__":
+    unittest.main()
