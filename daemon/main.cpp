@@ -53,7 +53,7 @@ int answer(const CommandLine& line) {
       say("gemmad " GEMMAD_VERSION "\n");
       break;
     case CommandLine::Action::kPrintSchema:
-      say(config_schema().dump(2) + "\n");
+      say(config_schema_text());
       break;
     case CommandLine::Action::kPrintConfig:
       say(effective_config(load_config(line.config_file, line.overrides)).dump(2) + "\n");

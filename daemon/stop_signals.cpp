@@ -1,26 +1,59 @@
 #include "daemon/stop_signals.h"
 
-#include <sys/signalfd.h>
+#include <fcntl.h>
 
+#include <array>
+#include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <stdexcept>
 
 namespace gemmad {
 
+namespace {
+
+// A handler has no other way to its pipe. -1 while nobody listens.
+std::atomic<int> handler_pipe{-1};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+extern "C" void write_signal_number(int signal) {
+  const int saved_errno = errno;
+  const auto number = static_cast<std::uint8_t>(signal);
+  // A full pipe holds more signals than anybody will read.
+  [[maybe_unused]] const auto written = ::write(handler_pipe.load(), &number, sizeof number);
+  errno = saved_errno;
+}
+
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  check_system(::sigaction(signal, &action, nullptr), "set the handler of signal " + std::to_string(signal));
+}
+
+}  // namespace
+
 StopSignals::StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  const int blocked = ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  if (blocked != 0) throw SystemError(blocked, "block SIGTERM and SIGINT");
-  fd_ = FileDescriptor(check_system(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK), "open a signal descriptor"));
-  if (std::signal(SIGPIPE, SIG_IGN) == SIG_ERR) throw SystemError(errno, "ignore SIGPIPE");
+  std::array<int, 2> ends{};
+  check_system(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), "open a pipe for signals");
+  read_end_.reset(ends[0]);
+  write_end_.reset(ends[1]);
+  int nobody = -1;
+  if (!handler_pipe.compare_exchange_strong(nobody, ends[1])) throw std::logic_error("signals are caught already");
+  set_handler(SIGPIPE, SIG_IGN);
+  set_handler(SIGTERM, write_signal_number);
+  set_handler(SIGINT, write_signal_number);
+}
+
+StopSignals::~StopSignals() {
+  for (int signal : {SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
+  handler_pipe = -1;
 }
 
 int StopSignals::take() const {
-  signalfd_siginfo info{};
-  const auto size = ::read(fd_.get(), &info, sizeof info);
-  return size == static_cast<ssize_t>(sizeof info) ? static_cast<int>(info.ssi_signo) : 0;
+  std::uint8_t number = 0;
+  return ::read(read_end_.get(), &number, sizeof number) == 1 ? number : 0;
 }
 
 }  // namespace gemmad

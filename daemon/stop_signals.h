@@ -5,20 +5,26 @@
 
 namespace gemmad {
 
-/// Blocks the two signals in the calling thread and in all threads that it starts from then on, so make it first in
-/// main. What arrives waits here. SIGPIPE is ignored from then on too.
+/// Catches the two signals while it lives; what arrives waits here, in order. SIGPIPE is ignored. One at a time in a
+/// process. A handler and a pipe rather than a signalfd: libraries start threads before main, whose signal masks nobody
+/// sets, and a signal that such a thread gets would end the process.
 class StopSignals {
  public:
-  /// Throws SystemError.
+  /// Throws SystemError, and std::logic_error when one lives already.
   StopSignals();
+  /// Gives the signals their default effect again.
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
 
   /// Readable while a signal waits.
-  int fd() const { return fd_.get(); }
+  int fd() const { return read_end_.get(); }
   /// Takes one waiting signal: its number, or 0 when none waits. Never waits. From any thread.
   int take() const;
 
  private:
-  FileDescriptor fd_;
+  FileDescriptor read_end_;
+  FileDescriptor write_end_;
 };
 
 }  // namespace gemmad

@@ -7,7 +7,8 @@ usage() {
 usage: launch.sh -n RANKS [--oversubscribe] [--build DIR] --config FILE [GEMMAD OPTION]...
        launch.sh -n RANKS [--oversubscribe] [--build DIR] --model DIR --socket PATH [GEMMAD OPTION]...
 
-Starts RANKS ranks of gemmad on this machine and stays in the foreground; SIGTERM or Ctrl-C stops them all.
+Starts RANKS ranks of gemmad on this machine and stays in the foreground. SIGTERM or Ctrl-C: gemmad finishes what waits and
+leaves with 0; a second one ends it at once.
 
   -n RANKS          number of ranks: one a GPU, or on the CPU one a group of cores
   --oversubscribe   allow more ranks than cores
@@ -17,8 +18,8 @@ Every other option goes to gemmad: see 'gemmad --help'.
 
 What mpirun is told, and why:
   --bind-to none                              a rank's threads may use more than the one core MPI would give it
-  --mca btl_vader_single_copy_mechanism none  containers often forbid reading another process's memory; MPI carries
-                                              only small messages here
+  --mca btl_vader_single_copy_mechanism none  containers often forbid reading another process's memory; MPI then copies
+                                              through memory that the ranks share
 As root only, mpirun's refusal to run as root is lifted through its two environment variables.
 TEXT
 }
@@ -51,4 +52,22 @@ command -v mpirun >/dev/null || die "mpirun is not there: run scripts/install_de
 if ((EUID == 0)); then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
-exec mpirun -n "$ranks" "${mpi[@]}" "$gemmad" "${options[@]}"
+
+# mpirun answers a signal by killing the ranks within a second. So it gets a session of its own, out of Ctrl-C's reach,
+# and the signal goes to the ranks themselves, which know how to stop.
+setsid mpirun -n "$ranks" "${mpi[@]}" "$gemmad" "${options[@]}" &
+mpirun=$!
+signals=0
+pass_on() {
+  signals=$((signals + 1))
+  if ((signals == 1)) && pkill -TERM -P "$mpirun" -x gemmad; then return; fi
+  kill -TERM "$mpirun" 2>/dev/null || true
+}
+trap pass_on INT TERM
+status=0
+while :; do
+  wait "$mpirun" && status=0 || status=$?
+  # wait also returns for a signal; then mpirun is still there.
+  kill -0 "$mpirun" 2>/dev/null || break
+done
+exit "$status"
