@@ -64,10 +64,8 @@ pass_on() {
   kill -TERM "$mpirun" 2>/dev/null || true
 }
 trap pass_on INT TERM
-status=0
-while :; do
-  wait "$mpirun" && status=0 || status=$?
-  # wait also returns for a signal; then mpirun is still there.
-  kill -0 "$mpirun" 2>/dev/null || break
+# wait returns for a signal too; mpirun's own status is kept for the last one.
+while kill -0 "$mpirun" 2>/dev/null; do
+  wait "$mpirun" || true
 done
-exit "$status"
+wait "$mpirun"
