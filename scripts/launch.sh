@@ -60,8 +60,9 @@ mpirun=$!
 signals=0
 pass_on() {
   signals=$((signals + 1))
-  if ((signals == 1)) && pkill -TERM -P "$mpirun" -x gemmad; then return; fi
-  kill -TERM "$mpirun" 2>/dev/null || true
+  if ((signals > 1)) || ! pkill -TERM -P "$mpirun" -x gemmad; then
+    kill -TERM "$mpirun" 2>/dev/null || true
+  fi
 }
 trap pass_on INT TERM
 # wait returns for a signal too; mpirun's own status is kept for the last one.
