@@ -17,12 +17,12 @@ void LoadProgressLine::update(std::uint64_t done_bytes, std::uint64_t total_byte
   if (!last && now - written_ < every) return;
   written_ = now;
   const double seconds = std::max(std::chrono::duration<double>(now - start_).count(), 1e-6);
-  const double done_gb = static_cast<double>(done_bytes) / 1e9;
-  const double total_gb = static_cast<double>(total_bytes) / 1e9;
-  const double rate = done_gb / seconds;
-  const double left = rate > 0 ? (total_gb - done_gb) / rate : 0;
-  std::fprintf(stderr, "%s%s: %3.0f %%  %.2f of %.2f GB  %.2f GB/s  %.0f s left%s", on_terminal_ ? "\r" : "", what_.c_str(),
-               total_bytes > 0 ? 100.0 * done_gb / total_gb : 100.0, done_gb, total_gb, rate, left,
+  const auto done = static_cast<double>(done_bytes);
+  const auto total = static_cast<double>(total_bytes);
+  const double rate = done / seconds;
+  const double left = rate > 0 ? (total - done) / rate : 0;
+  std::fprintf(stderr, "%s%s: %3.0f %%  %.1f of %.1f MB  %.2f GB/s  %.0f s left%s", on_terminal_ ? "\r" : "",
+               what_.c_str(), total > 0 ? 100 * done / total : 100.0, done / 1e6, total / 1e6, rate / 1e9, left,
                last || !on_terminal_ ? "\n" : "");
   std::fflush(stderr);
 }

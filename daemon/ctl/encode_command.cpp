@@ -76,7 +76,7 @@ std::string shape_label(const json& tensors) {
 }
 
 void print_table(const json& request, const json& reply, const std::string& saved) {
-  std::printf("%3s  %-43s  %6s  %-9s  %-18s  %9s  %s\n", "", "prompt", "tokens", "truncated", "tensors", "ms", "saved to");
+  std::printf("%3s  %-43s  %6s  %-9s  %-18s  %10s  %s\n", "", "prompt", "tokens", "truncated", "tensors", "request ms", "saved to");
   const std::string ms = std::to_string(static_cast<long>(reply["ms"]["total"].get<double>() * 10 + 0.5));
   const std::string total = (ms.size() > 1 ? ms.substr(0, ms.size() - 1) : "0") + "." + ms.back();
   for (std::size_t i = 0; i < reply["prompts"].size(); ++i) {
@@ -87,7 +87,7 @@ void print_table(const json& request, const json& reply, const std::string& save
                   prompt["error"]["message"].get<std::string>().c_str());
       continue;
     }
-    std::printf("%3zu  %s  %6d  %-9s  %-18s  %9s  %s\n", i, label.c_str(), prompt["tokens"].get<int>(),
+    std::printf("%3zu  %s  %6d  %-9s  %-18s  %10s  %s\n", i, label.c_str(), prompt["tokens"].get<int>(),
                 prompt["truncated"].get<bool>() ? "yes" : "no", shape_label(prompt["tensors"]).c_str(), total.c_str(),
                 saved.empty() ? "-" : saved.c_str());
   }
