@@ -31,15 +31,27 @@ fail() {
   exit 1
 }
 
-# Ends the daemon, kindly first: also after Ctrl-C nothing stays behind.
+# True when the daemon has ended within that many tenths of a second.
+ended_within() {
+  local tenth
+  for ((tenth = 0; tenth < $1; ++tenth)); do
+    kill -0 "$daemon" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# Ends the daemon, kindly first: also after Ctrl-C nothing stays behind. The launcher passes the signals on.
 end_daemon() {
   [[ -n $daemon ]] || return 0
   kill -TERM "$daemon" 2>/dev/null || true
-  for ((tenth = 0; tenth < 100; ++tenth)); do
-    kill -0 "$daemon" 2>/dev/null || break
-    sleep 0.1
-  done
-  kill -KILL "$daemon" 2>/dev/null || true
+  if ! ended_within 50; then
+    kill -TERM "$daemon" 2>/dev/null || true
+    if ! ended_within 100; then
+      pkill -KILL -P "$daemon" 2>/dev/null || true
+      kill -KILL "$daemon" 2>/dev/null || true
+    fi
+  fi
   wait "$daemon" 2>/dev/null || true
   daemon=""
 }
@@ -140,61 +152,65 @@ start_daemon() {
   ((status == 0)) || fail "gemmad did not become ready"
   sleep 0.2
   kill "$follower"
+  wait "$follower" 2>/dev/null || true
   follower=""
 }
 
 stop_daemon() {
   "$bin/ctl/gemmactl" --socket "$socket" shutdown >/dev/null
-  for ((tenth = 0; tenth < 600; ++tenth)); do
-    kill -0 "$daemon" 2>/dev/null || break
-    sleep 0.1
-  done
-  if kill -0 "$daemon" 2>/dev/null; then fail "gemmad still runs a minute after the order to shut down"; fi
+  ended_within 600 || fail "gemmad still runs a minute after the order to shut down"
   local status=0
   wait "$daemon" || status=$?
   daemon=""
   ((status == 0)) || fail "gemmad ended with status $status"
 }
 
-while (($#)); do
-  case $1 in
-    --model) model=${2:?quickstart: --model needs a folder}; shift 2 ;;
-    --ranks) ranks=${2:?quickstart: --ranks needs a number}; shift 2 ;;
-    --prompts) prompts=${2:?quickstart: --prompts needs a file}; shift 2 ;;
-    --out) out=${2:?quickstart: --out needs a folder}; shift 2 ;;
-    -h | --help) usage; exit 0 ;;
-    *) echo "quickstart: unknown option '$1'; see --help" >&2; exit 2 ;;
-  esac
-done
-[[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks $ranks: not a number from 1 to 9999"
-[[ -r $prompts ]] || fail "--prompts $prompts: cannot be read"
+read_options() {
+  while (($#)); do
+    case $1 in
+      --model) model=${2:?quickstart: --model needs a folder}; shift 2 ;;
+      --ranks) ranks=${2:?quickstart: --ranks needs a number}; shift 2 ;;
+      --prompts) prompts=${2:?quickstart: --prompts needs a file}; shift 2 ;;
+      --out) out=${2:?quickstart: --out needs a folder}; shift 2 ;;
+      -h | --help) usage; exit 0 ;;
+      *) echo "quickstart: unknown option '$1'; see --help" >&2; exit 2 ;;
+    esac
+  done
+  [[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks $ranks: not a number from 1 to 9999"
+  [[ -r $prompts ]] || fail "--prompts $prompts: cannot be read"
+}
 
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-run_dir=$(mktemp -d "${TMPDIR:-/tmp}/gemmad-quickstart.XXXXXX")  # mktemp makes it 0700, as the socket needs
-socket=$run_dir/control.sock
-mkdir -p "$out"
-: >"$out/gemmad.log"
+main() {
+  read_options "$@"
+  trap clean_up EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  run_dir=$(mktemp -d "${TMPDIR:-/tmp}/gemmad-quickstart.XXXXXX")  # mktemp makes it 0700, as the socket needs
+  socket=$run_dir/control.sock
+  mkdir -p "$out"
+  : >"$out/gemmad.log"
 
-step "installing what is missing"
-bash "$root/scripts/install_deps.sh"
+  step "installing what is missing"
+  bash "$root/scripts/install_deps.sh"
 
-step "building"
-[[ -f $root/build/release/build.ninja ]] || (cd "$root" && cmake --preset release)
-cmake --build "$root/build/release" --parallel "$(nproc)" --target gemmad gemmactl gemmad_reader_example
+  step "building"
+  [[ -f $root/build/release/build.ninja ]] || (cd "$root" && cmake --preset release)
+  cmake --build "$root/build/release" --parallel "$(nproc)" --target gemmad gemmactl gemmad_reader_example
 
-step "getting a model"
-get_model
-echo "model: $model"
+  step "getting a model"
+  get_model
+  echo "model: $model"
 
-step "starting $ranks ranks on the CPU"
-start_daemon
+  step "starting $ranks ranks on the CPU"
+  start_daemon
 
-step "encoding the prompts of $prompts"
-"$bin/ctl/gemmactl" --socket "$socket" encode --prompts-file "$prompts" --outputs hidden_states \
-  --save "$out/embeddings.safetensors"
+  step "encoding the prompts of $prompts"
+  "$bin/ctl/gemmactl" --socket "$socket" encode --prompts-file "$prompts" --outputs hidden_states \
+    --save "$out/embeddings.safetensors"
 
-step "stopping the daemon"
-stop_daemon
-printf '\n== [%4d s] done. Embeddings: %s  Log: %s\n' "$SECONDS" "$out/embeddings.safetensors" "$out/gemmad.log"
+  step "stopping the daemon"
+  stop_daemon
+  printf '\n== [%4d s] done. Embeddings: %s  Log: %s\n' "$SECONDS" "$out/embeddings.safetensors" "$out/gemmad.log"
+}
+
+main "$@"
