@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/multiversion.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/sum_of_squares.h"
 
 namespace gemmad::cpu {
 namespace {

@@ -36,13 +36,4 @@ GEMMAD_INLINE float gelu_tanh(float g) {
   return g / (1.0f + exp_clamped(-kTwoSqrt2OverPi * (g + 0.044715f * (g * g * g))));
 }
 
-/// Sum of squares of x[0, count).
-GEMMAD_INLINE float sum_of_squares(const float* x, std::int64_t count) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < count; ++i)
-    sum += x[i] * x[i];
-  return sum;
-}
-
 }  // namespace gemmad::cpu

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/op_testing.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+namespace gemmad {
+namespace {
+
+// Softmax over the visible keys, one query at a time, in double.
+std::vector<double> reference(const std::vector<float>& qkv, const std::vector<std::int64_t>& offsets,
+                              const AttentionParams& params) {
+  const HeadLayout& heads = params.heads;
+  const std::int64_t width = heads.head_dim;
+  const auto row = [&](std::int64_t n, std::int64_t column) {
+    return qkv.data() + n * heads.qkv_width() + column;
+  };
+  std::vector<double> out(static_cast<std::size_t>(offsets.back() * heads.q_width()));
+  std::vector<double> weights;
+  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
+    for (std::int64_t query = offsets[b]; query < offsets[b + 1]; ++query) {
+      const std::int64_t first =
+          params.window == 0 ? offsets[b] : std::max(offsets[b], query - params.window + 1);
+      for (std::int64_t head = 0; head < heads.num_heads; ++head) {
+        const std::int64_t kv_head = head / (heads.num_heads / heads.num_kv_heads);
+        double largest = -INFINITY;
+        weights.clear();
+        for (std::int64_t key = first; key <= query; ++key) {
+          double score = 0;
+          for (std::int64_t i = 0; i < width; ++i) {
+            score += double{row(query, head * width)[i]} * row(key, heads.q_width() + kv_head * width)[i];
+          }
+          weights.push_back(score * params.scale);
+          largest = std::max(largest, weights.back());
+        }
+        double sum = 0;
+        for (double& weight : weights)
+          sum += weight = std::exp(weight - largest);
+        double* to = out.data() + query * heads.q_width() + head * width;
+        for (std::int64_t key = first; key <= query; ++key) {
+          const float* value = row(key, heads.q_width() + heads.kv_width() + kv_head * width);
+          const double weight = weights[static_cast<std::size_t>(key - first)] / sum;
+          for (std::int64_t i = 0; i < width; ++i)
+            to[i] += weight * value[i];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<float> attend(OpTesting& testing, const std::vector<float>& qkv,
+                          const std::vector<std::int64_t>& offsets, const AttentionParams& params) {
+  const std::int64_t rows = offsets.back();
+  const DeviceTensor in = testing.put(qkv, {rows, params.heads.qkv_width()});
+  const DeviceTensor out = testing.empty({rows, params.heads.q_width()});
+  testing.ops().attention(in.view, offsets, params, out.view, testing.stream());
+  return testing.get(out.view);
+}
+
+// A score of size s is off by some s eps, which is the relative error of its weight; weights sum to 1 over
+// values up to 5.
+void check_against_reference(const std::vector<std::int64_t>& offsets, const AttentionParams& params,
+                             float size, int num_threads) {
+  OpTesting testing(num_threads);
+  const std::int64_t rows = offsets.back();
+  const std::vector<float> qkv = random_values(rows * params.heads.qkv_width(), 7, size);
+  const std::vector<float> actual = attend(testing, qkv, offsets, params);
+  const double score_size =
+      size * size * params.scale * std::sqrt(static_cast<double>(params.heads.head_dim)) * 5;
+  const double limit = (8 + 2 * score_size) * kEps * 5 * size;
+  const Comparison result = compare_elements({actual.data(), DType::kF32, {rows, params.heads.q_width()}},
+                                             reference(qkv, offsets, params), limit, 0);
+  INFO(result.report);
+  CHECK(result.ok);
+}
+
+}  // namespace
+
+TEST_CASE("attention matches double precision at every length around its blocks") {
+  const std::int64_t length = GENERATE(1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 511, 512, 513, 700);
+  const std::int64_t window = GENERATE(0, 1, 16, 512);
+  CAPTURE(length, window);
+  check_against_reference({0, length}, {{4, 1, 64}, 0.125f, window}, 1.0f, 2);
+}
+
+TEST_CASE("attention matches double precision for every head layout") {
+  const HeadLayout heads =
+      GENERATE(HeadLayout{1, 1, 64}, HeadLayout{4, 4, 64}, HeadLayout{4, 2, 64}, HeadLayout{4, 1, 256},
+               HeadLayout{8, 4, 128}, HeadLayout{16, 1, 64}, HeadLayout{12, 1, 64}, HeadLayout{3, 3, 128});
+  const int num_threads = GENERATE(1, 3);
+  CAPTURE(heads.num_heads, heads.num_kv_heads, heads.head_dim, num_threads);
+  check_against_reference({0, 75, 76, 140}, {heads, 0.1f, 50}, 1.0f, num_threads);
+}
+
+TEST_CASE("attention keeps packed sequences apart") {
+  const std::vector<std::int64_t> offsets = {0, 1, 18, 18, 150, 151, 215};  // an empty one too
+  check_against_reference(offsets, {{4, 2, 64}, 0.125f, 0}, 1.0f, 2);
+  check_against_reference(offsets, {{4, 2, 64}, 0.125f, 17}, 1.0f, 2);
+}
+
+TEST_CASE("attention stands scores far apart") {
+  check_against_reference({0, 600}, {{2, 1, 64}, 1.0f, 0}, 6.0f, 2);
+}
+
+TEST_CASE("attention of a sequence is the same bytes whatever its neighbours") {
+  OpTesting testing;
+  const AttentionParams params{{4, 1, 64}, 0.125f, 100};
+  const std::int64_t width = params.heads.qkv_width();
+  const std::vector<float> qkv = random_values(400 * width, 3);
+  const std::vector<float> together = attend(testing, qkv, {0, 130, 150, 400}, params);
+  const std::vector<float> part(qkv.begin() + 130 * width, qkv.begin() + 150 * width);
+  const std::vector<float> alone = attend(testing, part, {0, 20}, params);
+  CHECK(std::equal(alone.begin(), alone.end(), together.begin() + 130 * params.heads.q_width()));
+}
+
+TEST_CASE("attention sees exactly `window` keys") {
+  // Equal scores: the output is the mean of the visible values. Value n of key n makes the count and the
+  // place visible.
+  OpTesting testing;
+  const HeadLayout heads{1, 1, 2};
+  constexpr std::int64_t kLength = 600;
+  const std::int64_t window = GENERATE(1, 2, 16, 511, 512, 513, 599, 600, 601);
+  CAPTURE(window);
+  std::vector<float> qkv(kLength * 6, 0.0f);
+  for (std::int64_t n = 0; n < kLength; ++n)
+    qkv[static_cast<std::size_t>(n * 6 + 4)] = static_cast<float>(n);
+  const std::vector<float> out = attend(testing, qkv, {0, kLength}, {heads, 1.0f, window});
+  for (std::int64_t n = 0; n < kLength; ++n) {
+    const std::int64_t first = std::max<std::int64_t>(0, n - window + 1);
+    const double mean = static_cast<double>(first + n) / 2;
+    REQUIRE(std::abs(out[static_cast<std::size_t>(2 * n)] - mean) <= 1e-5 * (mean + 1));
+  }
+}
+
+TEST_CASE("attention of the same input gives the same bytes every time") {
+  const AttentionParams params{{4, 1, 64}, 0.125f, 64};
+  const std::vector<float> qkv = random_values(333 * params.heads.qkv_width(), 5);
+  OpTesting one(1);
+  OpTesting three(3);
+  const std::vector<float> first = attend(three, qkv, {0, 200, 333}, params);
+  for (int round = 0; round < 5; ++round)
+    CHECK(attend(three, qkv, {0, 200, 333}, params) == first);
+  CHECK(attend(one, qkv, {0, 200, 333}, params) == first);
+}
+
+}  // namespace gemmad

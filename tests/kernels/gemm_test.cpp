@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/op_testing.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+namespace gemmad {
+namespace {
+
+struct Sizes {
+  std::int64_t rows;
+  std::int64_t inputs;
+  std::int64_t outputs;
+};
+
+// Error of a dot product of n terms in fp32: about sqrt(n) roundings of partial sums below |x| |w|; 4 leaves
+// room.
+double limit(const float* x, const float* w, std::int64_t count) {
+  double x_norm = 0;
+  double w_norm = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    x_norm += double{x[i]} * x[i];
+    w_norm += double{w[i]} * w[i];
+  }
+  return 4 * kEps * std::sqrt(x_norm * w_norm);
+}
+
+}  // namespace
+
+TEST_CASE("gemm matches double precision") {
+  const Sizes sizes = GENERATE(Sizes{1, 1, 1}, Sizes{1, 640, 1536}, Sizes{2, 3, 5}, Sizes{15, 64, 17},
+                               Sizes{16, 256, 16}, Sizes{17, 33, 31}, Sizes{97, 101, 103}, Sizes{33, 641, 4},
+                               Sizes{300, 96, 64}, Sizes{5, 2048, 7});
+  const int num_threads = GENERATE(1, 3);
+  CAPTURE(sizes.rows, sizes.inputs, sizes.outputs, num_threads);
+  OpTesting testing(num_threads);
+  const std::vector<float> x = random_values(sizes.rows * sizes.inputs, 1);
+  const std::vector<float> w = random_values(sizes.outputs * sizes.inputs, 2);
+  const DeviceTensor y = testing.empty({sizes.rows, sizes.outputs});
+  testing.ops().gemm(testing.put(x, {sizes.rows, sizes.inputs}).view,
+                     testing.put(w, {sizes.outputs, sizes.inputs}).view, y.view, testing.stream());
+  const std::vector<float> actual = testing.get(y.view);
+
+  double worst = 0;
+  for (std::int64_t row = 0; row < sizes.rows; ++row) {
+    for (std::int64_t column = 0; column < sizes.outputs; ++column) {
+      const float* a = x.data() + row * sizes.inputs;
+      const float* b = w.data() + column * sizes.inputs;
+      double expected = 0;
+      for (std::int64_t i = 0; i < sizes.inputs; ++i)
+        expected += double{a[i]} * b[i];
+      const double error =
+          std::abs(actual[static_cast<std::size_t>(row * sizes.outputs + column)] - expected);
+      worst = std::max(worst, error / limit(a, b, sizes.inputs));
+      REQUIRE(std::isfinite(error));
+    }
+  }
+  CHECK(worst <= 1);
+}
+
+TEST_CASE("gemm of no rows does nothing") {
+  OpTesting testing;
+  const DeviceTensor w = testing.put(random_values(6, 1), {2, 3});
+  const DeviceTensor x = testing.empty({0, 3});
+  const DeviceTensor y = testing.empty({0, 2});
+  testing.ops().gemm(x.view, w.view, y.view, testing.stream());
+  CHECK(testing.get(y.view).empty());
+}
+
+}  // namespace gemmad

@@ -1,0 +1,92 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/op_testing.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+namespace gemmad {
+namespace {
+
+constexpr float kEpsilon = 1e-6f;
+
+std::vector<double> reference(const std::vector<float>& x, const std::vector<float>& weight,
+                              std::int64_t rows) {
+  const std::size_t width = weight.size();
+  std::vector<double> out;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+    double sum = 0;
+    for (std::size_t i = 0; i < width; ++i)
+      sum += double{x[row * width + i]} * x[row * width + i];
+    const double factor = 1 / std::sqrt(sum / static_cast<double>(width) + double{kEpsilon});
+    for (std::size_t i = 0; i < width; ++i)
+      out.push_back(x[row * width + i] * factor * (1 + double{weight[i]}));
+  }
+  return out;
+}
+
+// The sum of n squares in fp32 is off by n eps / 2 at most, which the root halves, and in fact by far less
+// since parts are summed apart; then four roundings.
+double relative_limit(std::int64_t width) {
+  return (4 + std::sqrt(static_cast<double>(width))) * kEps;
+}
+
+}  // namespace
+
+TEST_CASE("rms_norm matches double precision") {
+  const std::int64_t width = GENERATE(1, 2, 31, 32, 33, 640, 997);
+  const std::int64_t rows = GENERATE(1, 3, 257);
+  const float size = GENERATE(1e-4f, 1.0f, 3e4f);
+  CAPTURE(width, rows, size);
+  OpTesting testing;
+  const std::vector<float> x = random_values(rows * width, 1, size);
+  const std::vector<float> weight = random_values(width, 2, 0.3f);
+  const DeviceTensor device_x = testing.put(x, {rows, width});
+  const DeviceTensor device_weight = testing.put(weight, {width});
+  const DeviceTensor out = testing.empty({rows, width});
+
+  testing.ops().rms_norm(device_x.view, device_weight.view, kEpsilon, out.view, testing.stream());
+  const std::vector<float> apart = testing.get(out.view);
+  const Comparison result = compare_elements({apart.data(), DType::kF32, {rows, width}},
+                                             reference(x, weight, rows), 1e-30, relative_limit(width));
+  INFO(result.report);
+  CHECK(result.ok);
+
+  testing.ops().rms_norm(device_x.view, device_weight.view, kEpsilon, device_x.view, testing.stream());
+  CHECK(testing.get(device_x.view) == apart);
+}
+
+TEST_CASE("rms_norm of a row of zeros is zero") {
+  OpTesting testing;
+  const DeviceTensor x = testing.put(std::vector<float>(64, 0.0f), {2, 32});
+  const DeviceTensor weight = testing.put(random_values(32, 1), {32});
+  testing.ops().rms_norm(x.view, weight.view, kEpsilon, x.view, testing.stream());
+  CHECK(testing.get(x.view) == std::vector<float>(64, 0.0f));
+}
+
+TEST_CASE("rms_norm_add adds the normed branch to the stream") {
+  const std::int64_t width = GENERATE(1, 17, 640);
+  const std::int64_t rows = GENERATE(1, 129);
+  CAPTURE(width, rows);
+  OpTesting testing;
+  const std::vector<float> y = random_values(rows * width, 1);
+  const std::vector<float> x = random_values(rows * width, 2);
+  const std::vector<float> weight = random_values(width, 3, 0.3f);
+  const DeviceTensor stream = testing.put(x, {rows, width});
+  testing.ops().rms_norm_add(testing.put(y, {rows, width}).view, testing.put(weight, {width}).view, kEpsilon,
+                             stream.view, testing.stream());
+
+  std::vector<double> expected = reference(y, weight, rows);
+  double largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    largest = std::max({largest, std::abs(expected[i]), std::abs(double{x[i]})});
+    expected[i] += x[i];
+  }
+  const std::vector<float> actual = testing.get(stream.view);
+  const Comparison result = compare_elements({actual.data(), DType::kF32, {rows, width}}, expected,
+                                             largest * relative_limit(width), kEps);
+  INFO(result.report);
+  CHECK(result.ok);
+}
+
+}  // namespace gemmad
