@@ -61,9 +61,10 @@ def check_readme(root, files):
         yield "README.md: missing"
         return
     text = (root / "README.md").read_text(encoding="utf-8")
-    fences = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
-    for word in sorted({word.rstrip(".,;:") for part in fences + spans for word in part.split()}):
+    fenced = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    rest = fenced.sub("", text)
+    code = fenced.findall(text) + re.findall(r"`([^`\n]+)`", rest) + re.findall(r"^ {4}(.*)$", rest, re.MULTILINE)
+    for word in sorted({word.rstrip(".,;:") for part in code for word in part.split()}):
         match = README_PATH.match(word)
         if match and not any(root.glob(match.group(1).rstrip("/"))):
             yield f"README.md: names {word}, which is not there"

@@ -60,7 +60,9 @@ class Tree(FakeTree):
         self.assert_one_finding({"README.md": "See `config/gone.h`.\n"}, "README.md", "config/gone.h")
 
     def test_a_missing_script_in_a_code_block_is_found(self):
-        self.assert_one_finding({"README.md": "```\n$ bash ./scripts/gone.sh -x\n```\n"}, "./scripts/gone.sh")
+        for text in ("```\n$ bash ./scripts/gone.sh -x\n```\n", "So:\n\n    ./scripts/gone.sh -x\n"):
+            with self.subTest(text=text):
+                self.assert_one_finding({"README.md": text}, "./scripts/gone.sh")
 
     def test_folders_patterns_and_other_paths_in_the_readme_are_fine(self):
         self.assert_clean({"README.md": "`config/`, `config/*.cpp`, `/dev/shm/x`, `build/release/a`, `a/b`\n"})
