@@ -11,6 +11,9 @@ std::string described(const nlohmann::json& value) {
 
 }  // namespace
 
+/// " of prompts[3]", or nothing.
+std::string JsonFields::place() const { return where_.empty() ? "" : " of " + where_; }
+
 const nlohmann::json* JsonFields::find(const std::string& key) {
   asked_.insert(key);
   const auto field = object_.find(key);
@@ -19,7 +22,7 @@ const nlohmann::json* JsonFields::find(const std::string& key) {
 
 const nlohmann::json& JsonFields::need(const std::string& key) {
   const nlohmann::json* field = find(key);
-  if (field == nullptr) throw FieldError("field '" + key + "' is missing");
+  if (field == nullptr) throw FieldError("field '" + key + "'" + place() + " is missing");
   return *field;
 }
 
@@ -44,7 +47,7 @@ std::string JsonFields::text(const std::string& key, std::size_t max_bytes) {
 
 void JsonFields::expect_no_others() const {
   for (const auto& [key, value] : object_.items()) {
-    if (asked_.count(key) == 0) throw FieldError("unknown field '" + key.substr(0, 64) + "'");
+    if (asked_.count(key) == 0) throw FieldError("unknown field '" + key.substr(0, 64) + "'" + place());
   }
 }
 
@@ -58,10 +61,10 @@ std::int64_t to_integer(const nlohmann::json& value, const std::string& what, st
   return value.get<std::int64_t>();
 }
 
-const nlohmann::json& to_array(const nlohmann::json& value, const std::string& what, std::int64_t max_items) {
-  if (!value.is_array()) throw FieldError(what + " is " + described(value) + ", not a list");
+const nlohmann::json& to_array(const nlohmann::json& value, std::string_view what, std::int64_t max_items) {
+  if (!value.is_array()) throw FieldError(std::string(what) + " is " + described(value) + ", not a list");
   if (static_cast<std::int64_t>(value.size()) > max_items) {
-    throw FieldError(what + " has " + std::to_string(value.size()) + " items; at most " + std::to_string(max_items) +
+    throw FieldError(std::string(what) + " has " + std::to_string(value.size()) + " items; at most " + std::to_string(max_items) +
                      " are allowed");
   }
   return value;

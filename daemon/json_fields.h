@@ -6,6 +6,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gemmad {
@@ -16,10 +17,11 @@ class FieldError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Keeps a reference to `object`, which must be an object and must outlive it.
+/// Keeps a reference to `object`, which must be an object and must outlive it. `where` names the object in errors about
+/// fields that are missing or too many, unless it is the request itself.
 class JsonFields {
  public:
-  explicit JsonFields(const nlohmann::json& object) : object_(object) {}
+  explicit JsonFields(const nlohmann::json& object, std::string where = {}) : object_(object), where_(std::move(where)) {}
 
   /// The field's value, or nullptr when it is absent.
   const nlohmann::json* find(const std::string& key);
@@ -33,7 +35,10 @@ class JsonFields {
   void expect_no_others() const;
 
  private:
+  std::string place() const;
+
   const nlohmann::json& object_;
+  std::string where_;
   std::set<std::string> asked_;
 };
 
@@ -41,6 +46,6 @@ class JsonFields {
 std::int64_t to_integer(const nlohmann::json& value, const std::string& what, std::int64_t min, std::int64_t max);
 
 /// `value` as an array of at most `max_items`.
-const nlohmann::json& to_array(const nlohmann::json& value, const std::string& what, std::int64_t max_items);
+const nlohmann::json& to_array(const nlohmann::json& value, std::string_view what, std::int64_t max_items);
 
 }  // namespace gemmad

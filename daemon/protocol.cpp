@@ -25,9 +25,9 @@ class TooManyPrompts : public FieldError {
   using FieldError::FieldError;
 };
 
-const json& prompt_list(const json& value, const std::string& what, const ProtocolLimits& limits) {
+const json& prompt_list(const json& value, std::string_view what, const ProtocolLimits& limits) {
   if (value.is_array() && static_cast<std::int64_t>(value.size()) > limits.max_prompts) {
-    throw TooManyPrompts(what + " has " + std::to_string(value.size()) + " items; a request may have " +
+    throw TooManyPrompts(std::string(what) + " has " + std::to_string(value.size()) + " items; a request may have " +
                          std::to_string(limits.max_prompts) + " (max_prompts): split it");
   }
   return to_array(value, what, limits.max_prompts);
@@ -36,7 +36,7 @@ const json& prompt_list(const json& value, const std::string& what, const Protoc
 PromptInput parse_prompt(const json& value, const std::string& what) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_object()) throw FieldError(what + " is neither a string nor {\"input_ids\": [...]}");
-  JsonFields fields(value);
+  JsonFields fields(value, what);
   const std::string ids_name = what + ".input_ids";
   const json& list = to_array(fields.need("input_ids"), ids_name, kMaxListItems);
   fields.expect_no_others();
@@ -53,13 +53,13 @@ void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeReque
   if (const json* outputs = fields.find("outputs")) {
     if (to_array(*outputs, "field 'outputs'", 16).empty()) throw FieldError("field 'outputs' is empty: nothing to compute");
     for (const json& output : *outputs) {
+      if (!output.is_string()) throw FieldError("an item of 'outputs' is not a string");
       if (output == "hidden_states") {
         hidden_states = true;
       } else if (output == "last_hidden_state") {
         request.last_hidden_state = true;
       } else {
-        throw FieldError("unknown output " + (output.is_string() ? "'" + output.get<std::string>().substr(0, 64) + "'" : "") +
-                         "; known are 'hidden_states', 'last_hidden_state'");
+        throw FieldError("unknown output '" + output.get<std::string>().substr(0, 64) + "'; known are 'hidden_states', 'last_hidden_state'");
       }
     }
   } else {

@@ -40,7 +40,8 @@ Ids encode_plainly(const nlohmann::json& file, const std::string& text) {
     merged = false;
     for (std::size_t rank = 0; rank < merges.size() && !merged; ++rank) {
       for (std::size_t i = 0; i + 1 < symbols.size() && !merged; ++i) {
-        if (symbols[i] != merges[rank][0] || symbols[i + 1] != merges[rank][1]) continue;
+        const auto pair = merges[rank].get<std::vector<std::string>>();
+        if (symbols[i] != pair[0] || symbols[i + 1] != pair[1]) continue;
         symbols[i] += symbols[i + 1];
         symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
         merged = true;
