@@ -1,0 +1,75 @@
+#include "tests/daemon/model/model_testing.h"
+
+#include <random>
+
+#include "tests/support/random_weights.h"
+
+namespace gemmad {
+namespace {
+
+constexpr std::int32_t kVocabulary = 512;
+
+}  // namespace
+
+void CollectingSink::hidden_state(std::int64_t index, ConstTensorView x, Stream stream) {
+  in_order_ = in_order_ && index == count();
+  width_ = x.shape[1];
+  std::vector<float>& state = states_.emplace_back(static_cast<std::size_t>(x.shape.num_elements()));
+  ops_.copy_to_host({state.data(), x.dtype, x.shape}, x, stream);
+  ops_.synchronize(stream);
+}
+
+ConstTensorView CollectingSink::rows(std::int64_t index, std::int64_t begin, std::int64_t end) const {
+  return {states_.at(static_cast<std::size_t>(index)).data() + begin * width_,
+          DType::kF32,
+          {end - begin, width_}};
+}
+
+EncoderTesting::EncoderTesting(const std::filesystem::path& folder, std::int64_t padded_length,
+                               int num_threads)
+    : ops_(make_cpu_ops(num_threads)) {
+  const ModelFiles files = open_model(folder);
+  encoder_ = std::make_unique<TextEncoder>(files.config(), load_text_weights(files, *ops_, {}), *ops_,
+                                           kMaxTokens, padded_length);
+}
+
+EncoderTesting::EncoderTesting(const TextConfig& config, std::int64_t padded_length, int num_threads)
+    : ops_(make_cpu_ops(num_threads)) {
+  encoder_ = std::make_unique<TextEncoder>(config, random_weights(config, *ops_, 1), *ops_, kMaxTokens,
+                                           padded_length);
+}
+
+CollectingSink EncoderTesting::encode(const Batch& batch) {
+  CollectingSink sink(*ops_);
+  encoder_->forward(batch.packed(), sink);
+  return sink;
+}
+
+TextConfig small_config(std::int64_t window) {
+  TextConfig config{};
+  config.model_type = "gemma3_text";
+  config.vocab_size = kVocabulary;
+  config.hidden_size = 48;
+  config.intermediate_size = 80;
+  config.num_layers = 3;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 32;
+  config.sliding_window = window;
+  config.query_pre_attn_scalar = 32;
+  config.rms_norm_eps = 1e-6;
+  config.rope_full = {1e6, 8.0};
+  config.rope_sliding = {1e4, 1.0};
+  config.layer_kinds = {LayerKind::kSliding, LayerKind::kFull, LayerKind::kSliding};
+  return config;
+}
+
+std::vector<std::int32_t> random_prompt(std::int64_t length, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::int32_t> ids = {2};
+  while (static_cast<std::int64_t>(ids.size()) < length)
+    ids.push_back(static_cast<std::int32_t>(random() % kVocabulary));
+  return ids;
+}
+
+}  // namespace gemmad
