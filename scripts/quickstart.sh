@@ -206,7 +206,12 @@ main() {
 
   step "encoding the prompts of $prompts"
   "$bin/ctl/gemmactl" --socket "$socket" encode --prompts-file "$prompts" --outputs hidden_states \
-    --save "$out/embeddings.safetensors"
+    --save "$out/embeddings.safetensors" --name quickstart
+
+  step "mapping the same results on rank $((ranks - 1)), as a process beside it would"
+  "$root/build/release/comm/reader/gemmad_reader_example" "$socket.reader-$((ranks - 1))" quickstart >"$out/reader.txt"
+  sed -n '1,5p' "$out/reader.txt"
+  echo "  ... ($out/reader.txt)"
 
   step "stopping the daemon"
   stop_daemon

@@ -54,7 +54,8 @@ class ScriptTree(FakeTree):
         self.add({"config/examples/cpu_quickstart.json": "{}", "build/release/build.ninja": "",
                   "scripts/install_deps.sh": "true\n", "model/config.json": '{"hidden_size": 64}'})
         programs = {"fake/bin/mpirun": MPIRUN, "fake/bin/cmake": "#!/bin/sh\n", "fake/bin/python3": PYTHON,
-                    "build/release/daemon/gemmad": "#!/bin/sh\n", "build/release/daemon/ctl/gemmactl": GEMMACTL}
+                    "build/release/daemon/gemmad": "#!/bin/sh\n", "build/release/daemon/ctl/gemmactl": GEMMACTL,
+                    "build/release/comm/reader/gemmad_reader_example": "#!/bin/sh\necho mapped ${1##*.} $2\n"}
         self.add(programs)
         for name in programs:
             (self.root / name).chmod(0o755)
@@ -131,6 +132,7 @@ class Quickstart(ScriptTree):
         self.assertEqual(status, 0, output)
         self.assertIn("gemmad: loading 100 %", output)
         self.assertIn("prompt tokens", output)
+        self.assertIn("mapped reader-1 quickstart", output)
         self.assertIn("quickstart_prompts.json", (self.fake / "encode").read_text())
         self.assert_nothing_left()
 
