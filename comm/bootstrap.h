@@ -18,11 +18,11 @@ class BootstrapError : public std::runtime_error {
 
 /// Where this rank stands. Fixed for the life of the job.
 struct RankInfo {
-  int rank = 0;           // 0 .. num_ranks - 1
+  int rank = 0;  // 0 .. num_ranks - 1
   int num_ranks = 1;
-  int node = 0;           // 0 .. num_nodes - 1; node 0 is the one of rank 0
+  int node = 0;  // 0 .. num_nodes - 1; node 0 is the one of rank 0
   int num_nodes = 1;
-  int rank_on_node = 0;   // 0 .. ranks_on_node - 1
+  int rank_on_node = 0;  // 0 .. ranks_on_node - 1
   int ranks_on_node = 1;
 };
 
@@ -45,7 +45,8 @@ class Bootstrap {
   /// Rank 0 only: hands `message` to every other rank and wakes it. Returns when all have taken it.
   virtual void announce(std::span<const std::byte> message, Milliseconds timeout) = 0;
 
-  /// Every rank but 0: sleeps until rank 0 announces something, `timeout` at most. Uses next to no CPU meanwhile.
+  /// Every rank but 0: sleeps until rank 0 announces something, `timeout` at most. Uses next to no CPU
+  /// meanwhile.
   virtual std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) = 0;
 
   /// Rings rank 0's doorbell; from any thread, never waits. False when rank 0 cannot be reached that way.

@@ -34,8 +34,9 @@ void check_mpi(int result, const char* call) {
   throw BootstrapError(std::string(call) + ": " + std::string(text.data(), static_cast<std::size_t>(size)));
 }
 
-/// Waits for `request`: a short while busily, for the sake of latency, then in naps, so that ranks which share a core
-/// get on. A request past its deadline cannot be taken back, so the caller must treat the error as fatal.
+/// Waits for `request`: a short while busily, for the sake of latency, then in naps, so that ranks which
+/// share a core get on. A request past its deadline cannot be taken back, so the caller must treat the error
+/// as fatal.
 void wait_for(MPI_Request request, Bootstrap::Milliseconds timeout, const char* what) {
   const auto start = Clock::now();
   for (;;) {
@@ -76,8 +77,9 @@ class MpiBootstrap final : public Bootstrap {
     std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(info_.num_ranks));
     MPI_Request request = MPI_REQUEST_NULL;
     const int count = static_cast<int>(mine.size());
-    check_mpi(MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD, &request),
-              "MPI_Iallgather");
+    check_mpi(
+        MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD, &request),
+        "MPI_Iallgather");
     wait_for(request, timeout, "gather from all ranks");
     return all;
   }
@@ -86,7 +88,8 @@ class MpiBootstrap final : public Bootstrap {
     for (std::size_t first = 0; first < bytes.size(); first += kPieceBytes) {
       const int count = static_cast<int>(std::min(kPieceBytes, bytes.size() - first));
       MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, MPI_COMM_WORLD, &request), "MPI_Ibcast");
+      check_mpi(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, MPI_COMM_WORLD, &request),
+                "MPI_Ibcast");
       wait_for(request, timeout, "broadcast");
     }
   }
@@ -101,7 +104,8 @@ class MpiBootstrap final : public Bootstrap {
                 "MPI_Isend");
       doorbell_.ring(doorbells_[static_cast<std::size_t>(rank)]);
     }
-    for (MPI_Request request : requests) wait_for(request, timeout, "announce");
+    for (MPI_Request request : requests)
+      wait_for(request, timeout, "announce");
   }
 
   std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) override {
@@ -144,7 +148,8 @@ class MpiBootstrap final : public Bootstrap {
 
     // A node is named by its first rank; nodes are numbered in the order of their names.
     std::vector<int> first_ranks(static_cast<std::size_t>(info_.num_ranks));
-    check_mpi(MPI_Allgather(&first_rank, 1, MPI_INT, first_ranks.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+    check_mpi(MPI_Allgather(&first_rank, 1, MPI_INT, first_ranks.data(), 1, MPI_INT, MPI_COMM_WORLD),
+              "MPI_Allgather");
     std::sort(first_ranks.begin(), first_ranks.end());
     first_ranks.erase(std::unique(first_ranks.begin(), first_ranks.end()), first_ranks.end());
     info_.num_nodes = static_cast<int>(first_ranks.size());
@@ -182,15 +187,19 @@ class MpiBootstrap final : public Bootstrap {
     return bytes;
   }
 
-  /// Sleeps on the doorbell; a rank that rank 0 cannot ring (another node) naps briefly instead. True if rung.
+  /// Sleeps on the doorbell; a rank that rank 0 cannot ring (another node) naps briefly instead. True if
+  /// rung.
   bool sleep_until_rung(std::chrono::nanoseconds at_most) {
-    const std::chrono::nanoseconds nap = info_.node == 0 ? std::chrono::nanoseconds(std::chrono::seconds(1))
-                                                         : std::chrono::nanoseconds(std::chrono::microseconds(400));
+    const std::chrono::nanoseconds nap = info_.node == 0
+                                             ? std::chrono::nanoseconds(std::chrono::seconds(1))
+                                             : std::chrono::nanoseconds(std::chrono::microseconds(400));
     const std::chrono::nanoseconds time = std::min(at_most, nap);
-    const timespec limit{static_cast<time_t>(time.count() / 1'000'000'000), static_cast<long>(time.count() % 1'000'000'000)};
+    const timespec limit{static_cast<time_t>(time.count() / 1'000'000'000),
+                         static_cast<long>(time.count() % 1'000'000'000)};
     pollfd bell{doorbell_.fd(), POLLIN, 0};
     const int ready = ::ppoll(&bell, 1, &limit, nullptr);
-    if (ready < 0 && errno != EINTR) throw BootstrapError("wait for the doorbell: " + std::string(std::strerror(errno)));
+    if (ready < 0 && errno != EINTR)
+      throw BootstrapError("wait for the doorbell: " + std::string(std::strerror(errno)));
     return ready > 0 && doorbell_.answer();
   }
 
@@ -201,6 +210,8 @@ class MpiBootstrap final : public Bootstrap {
 
 }  // namespace
 
-std::unique_ptr<Bootstrap> make_mpi_bootstrap() { return std::make_unique<MpiBootstrap>(); }
+std::unique_ptr<Bootstrap> make_mpi_bootstrap() {
+  return std::make_unique<MpiBootstrap>();
+}
 
 }  // namespace gemmad

@@ -8,7 +8,8 @@ namespace {
 
 class HostCollectives final : public Collectives {
  public:
-  HostCollectives(Bootstrap& bootstrap, std::chrono::milliseconds timeout) : bootstrap_(bootstrap), timeout_(timeout) {}
+  HostCollectives(Bootstrap& bootstrap, std::chrono::milliseconds timeout)
+      : bootstrap_(bootstrap), timeout_(timeout) {}
 
   std::string_view name() const override { return "host (MPI)"; }
 

@@ -26,16 +26,19 @@ bool sent_by_this_user(const msghdr& header) {
 }  // namespace
 
 Doorbell::Doorbell()
-    : socket_(check_system(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "open the doorbell socket")) {
+    : socket_(check_system(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                           "open the doorbell socket")) {
   const int on = 1;
-  check_system(::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on), "ask for senders' credentials");
+  check_system(::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on),
+               "ask for senders' credentials");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   // An address of the family alone lets the kernel choose a free abstract name.
   check_system(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sa_family_t)),
                "bind the doorbell socket");
   socklen_t size = sizeof address;
-  check_system(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size), "name the doorbell socket");
+  check_system(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size),
+               "name the doorbell socket");
   const std::size_t name_bytes = size - kPathOffset;
   if (name_bytes > address_.bytes.size()) throw SystemError(ENAMETOOLONG, "name the doorbell socket");
   std::memcpy(address_.bytes.data(), address.sun_path, name_bytes);
@@ -70,7 +73,8 @@ bool Doorbell::ring(const DoorbellAddress& address) {
   const char byte = 1;
   const auto size = static_cast<socklen_t>(kPathOffset + address.size_bytes);
   // A full queue means that rings wait there already: the other side will wake.
-  return ::sendto(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), size) >= 0 ||
+  return ::sendto(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL,
+                  reinterpret_cast<const sockaddr*>(&to), size) >= 0 ||
          errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS;
 }
 

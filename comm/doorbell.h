@@ -1,4 +1,5 @@
-// A wake-up call between processes of one host and one user: a datagram socket without a name in the file system.
+// A wake-up call between processes of one host and one user: a datagram socket without a name in the file
+// system.
 #pragma once
 
 #include <array>
@@ -10,8 +11,8 @@ namespace gemmad {
 
 /// Where a doorbell is reached. Fixed size, so that ranks can exchange it as bytes.
 struct DoorbellAddress {
-  std::array<char, 16> bytes{};   // abstract socket name, its leading zero byte included
-  std::uint32_t size_bytes = 0;   // 0: no doorbell
+  std::array<char, 16> bytes{};  // abstract socket name, its leading zero byte included
+  std::uint32_t size_bytes = 0;  // 0: no doorbell
 };
 
 /// Rings of other users are dropped. Nothing is left behind, however the process ends.

@@ -31,7 +31,8 @@ using C = DaemonConfig;
 constexpr bool kFixed = false;
 constexpr bool kRunTime = true;
 
-// A Unix socket's address holds 107 bytes, and a rank's reader socket adds ".reader-9999" to this one: hence 95.
+// A Unix socket's address holds 107 bytes, and a rank's reader socket adds ".reader-9999" to this one:
+// hence 95.
 constexpr ConfigRow kRows[] = {
     {"model", PathField{&C::model, 4096}, "", kFixed, "Hugging Face model directory; needed to run"},
     {"mode", enum_field<&C::mode>(kModeNames), "", kFixed, "how a batch is spread over the ranks"},

@@ -21,9 +21,11 @@ JobPrompt prompt_of_text(const std::string& text, const Tokenizer& tokenizer, co
     JobPrompt prompt;
     prompt.ids = std::move(encoded.ids);
     prompt.truncated = encoded.truncated;
-    const auto beyond = std::find_if(prompt.ids.begin(), prompt.ids.end(), [&](auto id) { return id >= limits.vocab_size; });
+    const auto beyond =
+        std::find_if(prompt.ids.begin(), prompt.ids.end(), [&](auto id) { return id >= limits.vocab_size; });
     if (beyond == prompt.ids.end()) return prompt;
-    return failed_prompt("bad_token", "the tokenizer gives id " + std::to_string(*beyond) + ", the model has ids 0 to " +
+    return failed_prompt("bad_token", "the tokenizer gives id " + std::to_string(*beyond) +
+                                          ", the model has ids 0 to " +
                                           std::to_string(limits.vocab_size - 1));
   } catch (const TokenizerError& error) {
     return failed_prompt("bad_text", error.what());
@@ -40,7 +42,8 @@ JobPrompt prompt_of_ids(const std::vector<std::int64_t>& ids, const PromptLimits
       return failed_prompt("bad_token", "input_ids[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
                                             "; ids are 0 to " + std::to_string(limits.vocab_size - 1));
     }
-    if (static_cast<std::int64_t>(i) < limits.max_tokens) prompt.ids.push_back(static_cast<std::int32_t>(ids[i]));
+    if (static_cast<std::int64_t>(i) < limits.max_tokens)
+      prompt.ids.push_back(static_cast<std::int32_t>(ids[i]));
   }
   return prompt;
 }
@@ -54,8 +57,9 @@ Job make_job(const EncodeRequest& request, const Tokenizer& tokenizer, const Pro
   job.outputs.last_hidden_state = request.last_hidden_state;
   for (const PromptInput& input : request.prompts) {
     const auto* text = std::get_if<std::string>(&input);
-    job.prompts.push_back(text != nullptr ? prompt_of_text(*text, tokenizer, limits)
-                                          : prompt_of_ids(std::get<std::vector<std::int64_t>>(input), limits));
+    job.prompts.push_back(text != nullptr
+                              ? prompt_of_text(*text, tokenizer, limits)
+                              : prompt_of_ids(std::get<std::vector<std::int64_t>>(input), limits));
   }
   return job;
 }

@@ -22,9 +22,9 @@ class StepInterrupted : public StepFailed {
   using StepFailed::StepFailed;
 };
 
-/// Runs `step` on every rank, then tells all how it went everywhere. Collective. Throws StepFailed on every rank when
-/// it threw on one (StepInterrupted when it threw that); BootstrapError when a rank does not answer within `timeout`
-/// after this one is done.
+/// Runs `step` on every rank, then tells all how it went everywhere. Collective. Throws StepFailed on every
+/// rank when it threw on one (StepInterrupted when it threw that); BootstrapError when a rank does not answer
+/// within `timeout` after this one is done.
 void agree(Bootstrap& bootstrap, std::chrono::milliseconds timeout, const std::function<void()>& step);
 
 }  // namespace gemmad

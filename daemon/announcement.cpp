@@ -30,7 +30,8 @@ void write_job(ByteWriter& out, const Job& job) {
   out.array(std::span<const std::int64_t>(job.outputs.hidden_states));
   out.value(job.outputs.last_hidden_state);
   out.value(static_cast<std::uint64_t>(job.prompts.size()));
-  for (const JobPrompt& prompt : job.prompts) write_prompt(out, prompt);
+  for (const JobPrompt& prompt : job.prompts)
+    write_prompt(out, prompt);
 }
 
 Job read_job(ByteReader& in) {
@@ -40,7 +41,8 @@ Job read_job(ByteReader& in) {
   job.outputs.hidden_states = in.array<std::int64_t>();
   job.outputs.last_hidden_state = in.value<bool>();
   job.prompts.resize(in.count());
-  for (JobPrompt& prompt : job.prompts) prompt = read_prompt(in);
+  for (JobPrompt& prompt : job.prompts)
+    prompt = read_prompt(in);
   return job;
 }
 
@@ -67,9 +69,11 @@ std::vector<std::byte> encode_announcement(const Announcement& announcement) {
   out.value(kFormat);
   out.value(announcement.kind);
   out.value(static_cast<std::uint64_t>(announcement.batch.jobs.size()));
-  for (const Job& job : announcement.batch.jobs) write_job(out, job);
+  for (const Job& job : announcement.batch.jobs)
+    write_job(out, job);
   out.value(static_cast<std::uint64_t>(announcement.batch.failures.size()));
-  for (const FailureNotice& failure : announcement.batch.failures) write_failure(out, failure);
+  for (const FailureNotice& failure : announcement.batch.failures)
+    write_failure(out, failure);
   return out.take();
 }
 
@@ -80,9 +84,11 @@ Announcement decode_announcement(std::span<const std::byte> bytes) {
   announcement.kind = in.value<AnnouncementKind>();
   if (announcement.kind > AnnouncementKind::kStop) throw CodecError("an announcement of unknown kind");
   announcement.batch.jobs.resize(in.count());
-  for (Job& job : announcement.batch.jobs) job = read_job(in);
+  for (Job& job : announcement.batch.jobs)
+    job = read_job(in);
   announcement.batch.failures.resize(in.count());
-  for (FailureNotice& failure : announcement.batch.failures) failure = read_failure(in);
+  for (FailureNotice& failure : announcement.batch.failures)
+    failure = read_failure(in);
   if (!in.at_end()) throw CodecError("bytes after the end of an announcement");
   return announcement;
 }

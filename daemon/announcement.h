@@ -21,7 +21,8 @@ struct Announcement {
   Batch batch;  // of kBatch
 };
 
-/// Bytes for Bootstrap::announce. Ranks run the same build, so the format has a version only to find out otherwise.
+/// Bytes for Bootstrap::announce. Ranks run the same build, so the format has a version only to find out
+/// otherwise.
 std::vector<std::byte> encode_announcement(const Announcement& announcement);
 
 /// Throws CodecError for anything that encode_announcement of this build did not write.

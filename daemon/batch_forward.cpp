@@ -12,15 +12,18 @@ struct OwnPrompt {
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(ids().size()); }
 };
 
-/// Copies rows of the hidden states that a prompt's job asked for to their places, layer by layer as they come.
+/// Copies rows of the hidden states that a prompt's job asked for to their places, layer by layer as they
+/// come.
 class SegmentSink final : public HiddenStateSink {
  public:
-  SegmentSink(std::int64_t num_hidden_states, Ops& ops) : copies_(static_cast<std::size_t>(num_hidden_states)), ops_(ops) {}
+  SegmentSink(std::int64_t num_hidden_states, Ops& ops)
+      : copies_(static_cast<std::size_t>(num_hidden_states)), ops_(ops) {}
 
   void add_prompt(const OwnPrompt& prompt, std::int64_t first_row) {
     for (const PlacedTensor& tensor : prompt.job->layout->prompts[prompt.index]) {
       std::byte* destination = prompt.job->block.data() + tensor.offset;
-      copies_[static_cast<std::size_t>(tensor.hidden_state)].push_back({first_row, destination, tensor.shape});
+      copies_[static_cast<std::size_t>(tensor.hidden_state)].push_back(
+          {first_row, destination, tensor.shape});
     }
   }
 
@@ -73,7 +76,8 @@ std::int64_t compute_own_prompts(std::span<const JobInHand> jobs, int rank, Text
   for (std::size_t first = 0; first < prompts.size();) {
     std::int64_t tokens = 0;
     std::size_t end = first;
-    while (end < prompts.size() && (end == first || tokens + prompts[end].num_tokens() <= encoder.max_batch_tokens())) {
+    while (end < prompts.size() &&
+           (end == first || tokens + prompts[end].num_tokens() <= encoder.max_batch_tokens())) {
       tokens += prompts[end++].num_tokens();
     }
     forward(std::span(prompts).subspan(first, end - first), encoder, ops);

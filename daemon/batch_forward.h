@@ -17,13 +17,13 @@ namespace gemmad {
 struct JobInHand {
   const Job* job = nullptr;
   const JobLayout* layout = nullptr;
-  std::span<const int> owners;     // of its prompts
-  std::span<std::byte> block;      // its reserved space on this rank
+  std::span<const int> owners;  // of its prompts
+  std::span<std::byte> block;   // its reserved space on this rank
 };
 
-/// Computes every prompt that `rank` owns and writes its tensors to their places. Prompts go in as many forward
-/// passes as the encoder's limit asks for. Returns the number of tokens computed. Blocks until all is written.
-/// Throws what the encoder throws; the blocks' contents are then undefined.
+/// Computes every prompt that `rank` owns and writes its tensors to their places. Prompts go in as many
+/// forward passes as the encoder's limit asks for. Returns the number of tokens computed. Blocks until all is
+/// written. Throws what the encoder throws; the blocks' contents are then undefined.
 std::int64_t compute_own_prompts(std::span<const JobInHand> jobs, int rank, TextEncoder& encoder, Ops& ops);
 
 }  // namespace gemmad

@@ -29,8 +29,10 @@ Verdict verdict_of(ReserveVerdict reserved) {
   return Verdict::kInternal;
 }
 
-JobFailure failure_of(Verdict verdict, const std::string& name, std::uint64_t size_bytes, std::uint64_t segment_bytes) {
-  const std::string sizes = std::to_string(size_bytes) + " bytes in segments of " + std::to_string(segment_bytes);
+JobFailure failure_of(Verdict verdict, const std::string& name, std::uint64_t size_bytes,
+                      std::uint64_t segment_bytes) {
+  const std::string sizes =
+      std::to_string(size_bytes) + " bytes in segments of " + std::to_string(segment_bytes);
   switch (verdict) {
     case Verdict::kNoSpace:
       return {"buffers_exhausted", "readers hold the space that this result needs: " + sizes +
@@ -88,7 +90,8 @@ BatchReport BatchRunner::run(const Batch& batch) {
 
   const auto compute_start = SteadyClock::now();
   const std::string error = compute(jobs);
-  for (Reserved& job : jobs) job.error = error;
+  for (Reserved& job : jobs)
+    job.error = error;
   report.compute_ms = ms_since(compute_start);
 
   const auto deliver_start = SteadyClock::now();
@@ -106,7 +109,8 @@ std::vector<RankStatus> BatchRunner::exchange_status() {
 std::vector<BatchRunner::Reserved> BatchRunner::reserve(const Batch& batch) {
   std::vector<std::int64_t> tokens;
   for (const Job& job : batch.jobs) {
-    for (const JobPrompt& prompt : job.prompts) tokens.push_back(static_cast<std::int64_t>(prompt.ids.size()));
+    for (const JobPrompt& prompt : job.prompts)
+      tokens.push_back(static_cast<std::int64_t>(prompt.ids.size()));
   }
   const int num_ranks = bootstrap_.info().num_ranks;
   const std::vector<int> owners = deal_prompts(tokens, num_ranks);
@@ -127,8 +131,10 @@ std::vector<BatchRunner::Reserved> BatchRunner::reserve(const Batch& batch) {
 
 void BatchRunner::exchange_verdicts(std::vector<Reserved>& jobs) {
   std::vector<Verdict> mine;
-  for (const Reserved& job : jobs) mine.push_back(job.verdict);
-  const std::vector<std::byte> all = bootstrap_.all_gather(std::as_bytes(std::span(mine)), timeouts_.exchange);
+  for (const Reserved& job : jobs)
+    mine.push_back(job.verdict);
+  const std::vector<std::byte> all =
+      bootstrap_.all_gather(std::as_bytes(std::span(mine)), timeouts_.exchange);
   bool space_ran_out = false;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     for (std::size_t rank = 0; rank * jobs.size() < all.size(); ++rank) {
@@ -149,7 +155,8 @@ std::string BatchRunner::compute(const std::vector<Reserved>& jobs) {
     for (const Reserved& job : jobs) {
       if (job.runs()) in_hand.push_back({job.job, &job.layout, job.owners, store_.block(job.job->id)});
     }
-    tokens_ += static_cast<std::uint64_t>(compute_own_prompts(in_hand, bootstrap_.info().rank, encoder_, ops_));
+    tokens_ +=
+        static_cast<std::uint64_t>(compute_own_prompts(in_hand, bootstrap_.info().rank, encoder_, ops_));
   } catch (const std::exception& error) {
     const std::string text = error.what();
     mine.error = fixed_text<sizeof mine.error>(text.empty() ? "unknown error" : text);
@@ -176,8 +183,8 @@ void BatchRunner::deliver(const std::vector<Reserved>& jobs) {
 
 namespace {
 
-PromptResult prompt_result(const JobPrompt& prompt, const std::vector<PlacedTensor>& placed, std::uint64_t block_offset,
-                           DType dtype) {
+PromptResult prompt_result(const JobPrompt& prompt, const std::vector<PlacedTensor>& placed,
+                           std::uint64_t block_offset, DType dtype) {
   PromptResult result;
   result.ok = prompt.ok();
   result.error_code = prompt.error_code;
@@ -187,7 +194,8 @@ PromptResult prompt_result(const JobPrompt& prompt, const std::vector<PlacedTens
   result.padded_length = kPaddedLength;
   result.truncated = prompt.truncated;
   for (const PlacedTensor& tensor : placed) {
-    result.tensors.push_back({tensor.name, dtype, tensor.shape, block_offset + tensor.offset, tensor.size_bytes});
+    result.tensors.push_back(
+        {tensor.name, dtype, tensor.shape, block_offset + tensor.offset, tensor.size_bytes});
   }
   return result;
 }
@@ -204,7 +212,8 @@ void BatchRunner::settle(std::vector<Reserved>& jobs, BatchReport& report) {
       outcome.kind = JobOutcome::Kind::kPublished;
       const std::uint64_t offset = store_.block_offset(job.id);
       for (std::size_t p = 0; p < job.prompts.size(); ++p) {
-        outcome.prompts.push_back(prompt_result(job.prompts[p], reserved.layout.prompts[p], offset, facts_.dtype));
+        outcome.prompts.push_back(
+            prompt_result(job.prompts[p], reserved.layout.prompts[p], offset, facts_.dtype));
       }
       store_.publish(job.id, outcome.prompts);
     } else if (reserved.verdict == Verdict::kNoSpace) {

@@ -40,11 +40,11 @@ class BatchRunner {
   };
 
   /// All must outlive the runner.
-  BatchRunner(Bootstrap& bootstrap, Collectives& collectives, TextEncoder& encoder, Ops& ops, ResultStore& store,
-              Timeouts timeouts);
+  BatchRunner(Bootstrap& bootstrap, Collectives& collectives, TextEncoder& encoder, Ops& ops,
+              ResultStore& store, Timeouts timeouts);
 
-  /// Collective. A job that some rank refuses, or that some rank fails to compute, fails alike on all ranks; the
-  /// runner is as good as before. Throws BootstrapError when a rank is lost: fatal.
+  /// Collective. A job that some rank refuses, or that some rank fails to compute, fails alike on all ranks;
+  /// the runner is as good as before. Throws BootstrapError when a rank is lost: fatal.
   BatchReport run(const Batch& batch);
 
   /// The states of all ranks, by rank. Collective.

@@ -22,10 +22,8 @@ class CodecError : public std::runtime_error {
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  void value(const T& v) {
-    append(&v, sizeof v);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void value(const T& v) { append(&v, sizeof v); }
   void text(const std::string& s) { array(std::span<const char>(s)); }
   template <typename T>
   void array(std::span<const T> items) {
@@ -45,14 +43,14 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Takes values back in the order in which they were written. Does not own the bytes. Throws CodecError past the end.
+/// Takes values back in the order in which they were written. Does not own the bytes. Throws CodecError past
+/// the end.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  T value() {
+  requires std::is_trivially_copyable_v<T> T value() {
     T v;
     std::memcpy(&v, take(sizeof v), sizeof v);
     return v;

@@ -7,8 +7,10 @@ namespace gemmad {
 
 namespace {
 
-/// "--name value" or "--name=value": the value if `arguments[i]` is that option; moves `i` to the last one used.
-std::optional<std::string> option_value(std::span<const char* const> arguments, std::size_t& i, const std::string& option) {
+/// "--name value" or "--name=value": the value if `arguments[i]` is that option; moves `i` to the last one
+/// used.
+std::optional<std::string> option_value(std::span<const char* const> arguments, std::size_t& i,
+                                        const std::string& option) {
   const std::string argument = arguments[i];
   if (argument.rfind(option + "=", 0) == 0) return argument.substr(option.size() + 1);
   if (argument != option) return std::nullopt;
@@ -64,10 +66,12 @@ std::string help_text() {
          "\n"
          "Rank 0 listens on the control socket; rank R hands out results on SOCKET.reader-R.\n"
          "SIGTERM or SIGINT finishes what waits and leaves with 0; a second one ends at once.\n"
-         "Exit status: 0 stopped as asked, 1 could not start, 2 wrong arguments or settings, 3 failed while running.\n"
+         "Exit status: 0 stopped as asked, 1 could not start, 2 wrong arguments or settings, 3 failed while "
+         "running.\n"
          "\n"
          "Settings:\n" +
-         config_help() + "\nRequests on the control socket (JSON objects, one a line, each with \"id\" and \"op\"):\n" +
+         config_help() +
+         "\nRequests on the control socket (JSON objects, one a line, each with \"id\" and \"op\"):\n" +
          protocol_help();
 }
 

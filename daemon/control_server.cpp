@@ -123,7 +123,9 @@ void ControlServer::on_line_too_long(ClientId client) {
              " bytes (max_line_bytes); the rest of this one is skipped");
 }
 
-void ControlServer::on_connect(ClientId client) { clients_.insert(client); }
+void ControlServer::on_connect(ClientId client) {
+  clients_.insert(client);
+}
 
 void ControlServer::on_disconnect(ClientId client) {
   clients_.erase(client);
@@ -145,21 +147,25 @@ bool ControlServer::keeps_half_closed(ClientId client) {
 void ControlServer::handle(ClientId client, const RequestId& id, const EncodeRequest& request) {
   if (draining_) return refuse(client, id, "shutting_down", "the daemon is stopping");
   if (is_duplicate(client, id)) {
-    return refuse(client, id, "duplicate_id", "a request with this id still waits for its reply on this connection");
+    return refuse(client, id, "duplicate_id",
+                  "a request with this id still waits for its reply on this connection");
   }
   const auto now = Clock::now();
   QueuedJob queued;
   queued.job = make_job(request, parts_.tokenizer, prompt_limits_);
   queued.job.id = next_job_;
   queued.submitted = now;
-  queued.deadline = now + std::chrono::milliseconds(request.deadline_ms.value_or(parts_.facts.config.deadline_ms));
+  queued.deadline =
+      now + std::chrono::milliseconds(request.deadline_ms.value_or(parts_.facts.config.deadline_ms));
 
   Owed owed{client, {id, request.name, request.return_input_ids, {}, now}};
   if (request.return_input_ids) {
-    for (const JobPrompt& prompt : queued.job.prompts) owed.context.input_ids.push_back(prompt.ids);
+    for (const JobPrompt& prompt : queued.job.prompts)
+      owed.context.input_ids.push_back(prompt.ids);
   }
   const JobQueue::Admission admission = parts_.queue.push(std::move(queued));
-  if (admission != JobQueue::Admission::kAdmitted) return refuse_admission(client, id, admission, request.name);
+  if (admission != JobQueue::Admission::kAdmitted)
+    return refuse_admission(client, id, admission, request.name);
   owed_by_client_[client].emplace(id, next_job_);
   owed_.emplace(next_job_++, std::move(owed));
 }
@@ -169,7 +175,8 @@ void ControlServer::refuse_admission(ClientId client, const RequestId& id, JobQu
   switch (admission) {
     case JobQueue::Admission::kFull:
       return refuse(client, id, "queue_full",
-                    std::to_string(parts_.facts.config.queue_length) + " requests wait already (queue_length); try again later");
+                    std::to_string(parts_.facts.config.queue_length) +
+                        " requests wait already (queue_length); try again later");
     case JobQueue::Admission::kNameWaits:
       return refuse(client, id, "name_in_use", "a request named '" + name + "' waits or runs already");
     case JobQueue::Admission::kClosed:
@@ -212,17 +219,21 @@ void ControlServer::handle(ClientId client, const RequestId& id, const MetricsRe
     const std::string label = "{rank=\"" + std::to_string(rank) + "\"}";
     metrics.set("gemmad_segment_bytes" + label, static_cast<double>(state.ranks.ranks[rank].segment_bytes));
     metrics.set("gemmad_segment_used_bytes" + label, static_cast<double>(state.ranks.ranks[rank].used_bytes));
-    metrics.set("gemmad_segment_leased_bytes" + label, static_cast<double>(state.ranks.ranks[rank].leased_bytes));
+    metrics.set("gemmad_segment_leased_bytes" + label,
+                static_cast<double>(state.ranks.ranks[rank].leased_bytes));
   }
   server_.send(client, ok_reply(id, {{"text", metrics.text()}}));
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const CancelRequest& request) {
   const JobId job = find_target(client, request);
-  if (job == 0) return refuse(client, id, "not_found", "no encode of that job, name or request waits or runs");
+  if (job == 0)
+    return refuse(client, id, "not_found", "no encode of that job, name or request waits or runs");
   const bool cancelled = parts_.queue.remove(job, "cancelled", "it was cancelled").has_value();
   if (cancelled) answer_failure(job, "cancelled", "it was cancelled");
-  server_.send(client, ok_reply(id, {{"job", job}, {"cancelled", cancelled}, {"state", cancelled ? "cancelled" : "running"}}));
+  server_.send(
+      client,
+      ok_reply(id, {{"job", job}, {"cancelled", cancelled}, {"state", cancelled ? "cancelled" : "running"}}));
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const ShutdownRequest&) {
@@ -230,7 +241,8 @@ void ControlServer::handle(ClientId client, const RequestId& id, const ShutdownR
   begin_drain();
 }
 
-void ControlServer::refuse(ClientId client, const RequestId& id, const std::string& code, const std::string& message) {
+void ControlServer::refuse(ClientId client, const RequestId& id, const std::string& code,
+                           const std::string& message) {
   server_.send(client, error_reply(id, code, message));
 }
 
@@ -242,8 +254,9 @@ JobId ControlServer::find_target(ClientId client, const CancelRequest& request) 
     const auto found = owed->second.find(*request.request);
     return found == owed->second.end() ? 0 : found->second;
   }
-  const auto named = std::find_if(owed_.begin(), owed_.end(),
-                                  [&](const auto& entry) { return entry.second.context.name == *request.name; });
+  const auto named = std::find_if(owed_.begin(), owed_.end(), [&](const auto& entry) {
+    return entry.second.context.name == *request.name;
+  });
   return named == owed_.end() ? 0 : named->first;
 }
 
@@ -264,7 +277,8 @@ void ControlServer::begin_drain() {
 void ControlServer::end_waiting_jobs() {
   const std::string code = "shutting_down";
   const std::string message = "the daemon stopped before this request had its turn";
-  for (const QueuedJob& job : parts_.queue.remove_all(code, message)) answer_failure(job.job.id, code, message);
+  for (const QueuedJob& job : parts_.queue.remove_all(code, message))
+    answer_failure(job.job.id, code, message);
   // A job that ran may be put back yet.
   drain_deadline_ = Clock::now() + std::chrono::milliseconds(100);
 }
@@ -275,7 +289,8 @@ void ControlServer::answer_completed() {
     const std::lock_guard lock(mutex_);
     jobs.swap(completed_);
   }
-  for (const CompletedJob& job : jobs) answer(job);
+  for (const CompletedJob& job : jobs)
+    answer(job);
 }
 
 void ControlServer::answer_expired() {
@@ -293,12 +308,14 @@ void ControlServer::answer_failure(JobId job, const std::string& code, const std
 
 void ControlServer::answer(const CompletedJob& job) {
   const bool published = job.outcome.kind == JobOutcome::Kind::kPublished;
-  parts_.metrics.add("gemmad_jobs_total{result=\"" + (published ? std::string("ok") : job.outcome.failure.code) + "\"}");
+  parts_.metrics.add("gemmad_jobs_total{result=\"" +
+                     (published ? std::string("ok") : job.outcome.failure.code) + "\"}");
   const auto owed = owed_.find(job.id);
   if (owed == owed_.end()) return;
   const auto& [client, context] = owed->second;
   if (published) {
-    parts_.metrics.add("gemmad_job_seconds_sum", std::chrono::duration<double>(Clock::now() - context.submitted).count());
+    parts_.metrics.add("gemmad_job_seconds_sum",
+                       std::chrono::duration<double>(Clock::now() - context.submitted).count());
   }
   server_.send(client, encode_reply(context, job));
   const auto by_client = owed_by_client_.find(client);
@@ -310,11 +327,14 @@ void ControlServer::answer(const CompletedJob& job) {
 }
 
 void ControlServer::say_goodbye() {
-  for (const auto& [client, id] : shutdown_requests_) server_.send(client, ok_reply(id, {{"stopped", true}}));
+  for (const auto& [client, id] : shutdown_requests_)
+    server_.send(client, ok_reply(id, {{"stopped", true}}));
   shutdown_requests_.clear();
-  for (ClientId client : clients_) server_.close_after_flush(client);
+  for (ClientId client : clients_)
+    server_.close_after_flush(client);
   const auto until = Clock::now() + kGoodbyeTime;
-  while (server_.num_clients() > 0 && Clock::now() < until) server_.run_once(std::chrono::milliseconds(50));
+  while (server_.num_clients() > 0 && Clock::now() < until)
+    server_.run_once(std::chrono::milliseconds(50));
 }
 
 LiveState ControlServer::live_state() const {

@@ -42,8 +42,8 @@ struct StopSource {
   std::function<bool()> take;
 };
 
-/// Runs the thread "control" from construction until the engine has drained. Everything but completed(), drained()
-/// and join() happens on that thread.
+/// Runs the thread "control" from construction until the engine has drained. Everything but completed(),
+/// drained() and join() happens on that thread.
 class ControlServer final : public CompletionSink, private LineServer::Handler {
  public:
   ControlServer(UnixListener listener, ControlParts parts, std::vector<StopSource> stop_sources);
@@ -82,7 +82,8 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   void handle(ClientId client, const RequestId& id, const ShutdownRequest& request);
 
   void refuse(ClientId client, const RequestId& id, const std::string& code, const std::string& message);
-  void refuse_admission(ClientId client, const RequestId& id, JobQueue::Admission admission, const std::string& name);
+  void refuse_admission(ClientId client, const RequestId& id, JobQueue::Admission admission,
+                        const std::string& name);
   JobId find_target(ClientId client, const CancelRequest& request) const;
   bool is_duplicate(ClientId client, const RequestId& id) const;
   void begin_drain();

@@ -33,12 +33,14 @@ struct Job {
 
   std::int64_t num_tokens() const {
     std::int64_t sum = 0;
-    for (const JobPrompt& prompt : prompts) sum += static_cast<std::int64_t>(prompt.ids.size());
+    for (const JobPrompt& prompt : prompts)
+      sum += static_cast<std::int64_t>(prompt.ids.size());
     return sum;
   }
 };
 
-/// A job that ended before it ran (its deadline passed, it was cancelled): its readers wait on every rank and must hear.
+/// A job that ended before it ran (its deadline passed, it was cancelled): its readers wait on every rank and
+/// must hear.
 struct FailureNotice {
   JobId id = 0;
   std::string name;

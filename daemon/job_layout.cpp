@@ -12,7 +12,8 @@ std::uint64_t aligned(std::uint64_t offset) {
 
 class Placer {
  public:
-  Placer(const Job& job, const OutputFacts& facts, JobLayout& layout) : job_(job), facts_(facts), layout_(layout) {}
+  Placer(const Job& job, const OutputFacts& facts, JobLayout& layout)
+      : job_(job), facts_(facts), layout_(layout) {}
 
   void place_prompt(std::size_t prompt) {
     for (std::int64_t index : job_.outputs.hidden_states) {

@@ -18,7 +18,8 @@ struct OutputFacts {
   DType dtype = DType::kF32;
 };
 
-/// One delivered tensor: rows of hidden state `hidden_state`, [n, D]. `offset` counts from the start of the block.
+/// One delivered tensor: rows of hidden state `hidden_state`, [n, D]. `offset` counts from the start of the
+/// block.
 struct PlacedTensor {
   std::string name;  // "hidden_states.3", "last_hidden_state"
   std::int64_t hidden_state = 0;

@@ -19,7 +19,8 @@ JobQueue::Admission JobQueue::push(QueuedJob job) {
 JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto until = Clock::now() + timeout;
-  for (auto now = Clock::now(); !has_work(now) && !(closed_ && waiting_.empty()) && now < until; now = Clock::now()) {
+  for (auto now = Clock::now(); !has_work(now) && !(closed_ && waiting_.empty()) && now < until;
+       now = Clock::now()) {
     // Jobs that were put back become takeable by time alone.
     const bool held = !waiting_.empty() && now < not_before_;
     changed_.wait_until(lock, held ? std::min(until, not_before_) : until);
@@ -67,7 +68,8 @@ std::optional<QueuedJob> JobQueue::remove(JobId id, const std::string& code, con
   std::optional<QueuedJob> removed;
   {
     const std::lock_guard lock(mutex_);
-    const auto job = std::find_if(waiting_.begin(), waiting_.end(), [&](const QueuedJob& j) { return j.job.id == id; });
+    const auto job =
+        std::find_if(waiting_.begin(), waiting_.end(), [&](const QueuedJob& j) { return j.job.id == id; });
     if (job == waiting_.end()) return removed;
     removed = std::move(*job);
     waiting_.erase(job);
@@ -111,8 +113,9 @@ std::vector<QueuedJob> JobQueue::take_expired(Clock::time_point now) {
 
 std::optional<Clock::time_point> JobQueue::next_deadline() const {
   const std::lock_guard lock(mutex_);
-  const auto first = std::min_element(waiting_.begin(), waiting_.end(),
-                                      [](const QueuedJob& a, const QueuedJob& b) { return a.deadline < b.deadline; });
+  const auto first =
+      std::min_element(waiting_.begin(), waiting_.end(),
+                       [](const QueuedJob& a, const QueuedJob& b) { return a.deadline < b.deadline; });
   if (first == waiting_.end()) return std::nullopt;
   return first->deadline;
 }
@@ -137,13 +140,14 @@ std::size_t JobQueue::num_running() const {
 
 bool JobQueue::name_is_taken(const std::string& name) const {
   return std::find(running_names_.begin(), running_names_.end(), name) != running_names_.end() ||
-         std::any_of(waiting_.begin(), waiting_.end(), [&](const QueuedJob& job) { return job.job.name == name; });
+         std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const QueuedJob& job) { return job.job.name == name; });
 }
 
 bool JobQueue::has_work(Clock::time_point now) const {
   if (!failures_.empty()) return true;
-  return now >= not_before_ &&
-         std::any_of(waiting_.begin(), waiting_.end(), [&](const QueuedJob& job) { return job.deadline > now; });
+  return now >= not_before_ && std::any_of(waiting_.begin(), waiting_.end(),
+                                           [&](const QueuedJob& job) { return job.deadline > now; });
 }
 
 }  // namespace gemmad

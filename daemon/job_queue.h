@@ -1,4 +1,5 @@
-// Admitted jobs that wait for the engine: bounded, first in first out. Between the control thread and rank 0's engine.
+// Admitted jobs that wait for the engine: bounded, first in first out. Between the control thread and rank
+// 0's engine.
 #pragma once
 
 #include <chrono>
@@ -42,11 +43,12 @@ class JobQueue {
     bool empty() const { return jobs.empty() && failures.empty(); }
   };
 
-  /// Waits up to `timeout` for work; then takes jobs from the front up to `max_tokens` together, at least one.
-  /// Jobs past their deadline stay, for take_expired. Empty after the timeout or when closed.
+  /// Waits up to `timeout` for work; then takes jobs from the front up to `max_tokens` together, at least
+  /// one. Jobs past their deadline stay, for take_expired. Empty after the timeout or when closed.
   Work take(std::int64_t max_tokens, std::chrono::milliseconds timeout);
 
-  /// Gives jobs of the last `take` back to the front, in their order; none is taken again before `not_before`.
+  /// Gives jobs of the last `take` back to the front, in their order; none is taken again before
+  /// `not_before`.
   void put_back(std::vector<QueuedJob> jobs, Clock::time_point not_before);
 
   /// The jobs of the last `take` have ended, but for those put back: their names are free again.

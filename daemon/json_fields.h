@@ -17,11 +17,12 @@ class FieldError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Keeps a reference to `object`, which must be an object and must outlive it. `where` names the object in errors about
-/// fields that are missing or too many, unless it is the request itself.
+/// Keeps a reference to `object`, which must be an object and must outlive it. `where` names the object in
+/// errors about fields that are missing or too many, unless it is the request itself.
 class JsonFields {
  public:
-  explicit JsonFields(const nlohmann::json& object, std::string where = {}) : object_(object), where_(std::move(where)) {}
+  explicit JsonFields(const nlohmann::json& object, std::string where = {})
+      : object_(object), where_(std::move(where)) {}
 
   /// The field's value, or nullptr when it is absent.
   const nlohmann::json* find(const std::string& key);
@@ -43,7 +44,8 @@ class JsonFields {
 };
 
 /// `value` as a whole number in [min, max]. `what`: the field's name in errors.
-std::int64_t to_integer(const nlohmann::json& value, const std::string& what, std::int64_t min, std::int64_t max);
+std::int64_t to_integer(const nlohmann::json& value, const std::string& what, std::int64_t min,
+                        std::int64_t max);
 
 /// `value` as an array of at most `max_items`.
 const nlohmann::json& to_array(const nlohmann::json& value, std::string_view what, std::int64_t max_items);

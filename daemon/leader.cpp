@@ -8,7 +8,8 @@ namespace gemmad {
 
 namespace {
 
-// How soon a job that found no space is tried again. Readers on other ranks release without rank 0 hearing of it.
+// How soon a job that found no space is tried again. Readers on other ranks release without rank 0 hearing of
+// it.
 constexpr std::chrono::milliseconds kRetryAfter{10};
 
 double ms_between(Clock::time_point from, Clock::time_point to) {
@@ -34,14 +35,16 @@ void Leader::run() {
 }
 
 void Leader::beat() {
-  parts_.bootstrap.announce(encode_announcement({AnnouncementKind::kHeartbeat, {}}), settings_.exchange_timeout);
+  parts_.bootstrap.announce(encode_announcement({AnnouncementKind::kHeartbeat, {}}),
+                            settings_.exchange_timeout);
   parts_.status.set_ranks(parts_.runner.exchange_status());
 }
 
 void Leader::run_batch(JobQueue::Work work) {
   const auto started = Clock::now();
   Announcement announcement{AnnouncementKind::kBatch, {}};
-  for (QueuedJob& queued : work.jobs) announcement.batch.jobs.push_back(std::move(queued.job));
+  for (QueuedJob& queued : work.jobs)
+    announcement.batch.jobs.push_back(std::move(queued.job));
   announcement.batch.failures = std::move(work.failures);
 
   parts_.status.set_encoding(true);
@@ -50,7 +53,8 @@ void Leader::run_batch(JobQueue::Work work) {
   parts_.status.set_ranks(report.ranks);
   parts_.status.set_encoding(false);
 
-  for (std::size_t j = 0; j < work.jobs.size(); ++j) work.jobs[j].job = std::move(announcement.batch.jobs[j]);
+  for (std::size_t j = 0; j < work.jobs.size(); ++j)
+    work.jobs[j].job = std::move(announcement.batch.jobs[j]);
   hand_over(std::move(work), std::move(report), started);
 }
 
@@ -70,16 +74,17 @@ void Leader::hand_over(JobQueue::Work work, BatchReport report, Clock::time_poin
     }
     if (outcome.kind == JobOutcome::Kind::kPublished) {
       tokens += queued.job.num_tokens();
-      for (const PromptResult& prompt : outcome.prompts) prompts += prompt.ok ? 1 : 0;
+      for (const PromptResult& prompt : outcome.prompts)
+        prompts += prompt.ok ? 1 : 0;
     } else {
       spdlog::warn("job {} failed: {}: {}", queued.job.id, outcome.failure.code, outcome.failure.message);
     }
-    completed.push_back({queued.job.id, std::move(outcome), ms_between(queued.submitted, started), report.compute_ms,
-                         report.deliver_ms});
+    completed.push_back({queued.job.id, std::move(outcome), ms_between(queued.submitted, started),
+                         report.compute_ms, report.deliver_ms});
   }
   if (!completed.empty()) {
-    spdlog::debug("batch of {} jobs, {} tokens: compute {:.2f} ms, deliver {:.2f} ms", completed.size(), tokens,
-                  report.compute_ms, report.deliver_ms);
+    spdlog::debug("batch of {} jobs, {} tokens: compute {:.2f} ms, deliver {:.2f} ms", completed.size(),
+                  tokens, report.compute_ms, report.deliver_ms);
   }
   for (const CompletedJob& job : completed) {
     if (job.outcome.kind != JobOutcome::Kind::kPublished) continue;

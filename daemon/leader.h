@@ -31,8 +31,8 @@ struct LeaderParts {
   std::function<void()> alive;  // called with every heartbeat and batch; what it throws ends the loop
 };
 
-/// Runs until the queue is closed and empty, then tells the sink and sends all ranks home. On the engine thread of
-/// rank 0. Throws BootstrapError when a rank is lost: fatal.
+/// Runs until the queue is closed and empty, then tells the sink and sends all ranks home. On the engine
+/// thread of rank 0. Throws BootstrapError when a rank is lost: fatal.
 class Leader {
  public:
   Leader(LeaderParts parts, LeaderSettings settings) : parts_(std::move(parts)), settings_(settings) {}

@@ -22,8 +22,8 @@ void LoadProgressLine::update(std::uint64_t done_bytes, std::uint64_t total_byte
   const double rate = done / seconds;
   const double left = rate > 0 ? (total - done) / rate : 0;
   std::fprintf(stderr, "%s%s: %3.0f %%  %.1f of %.1f MB  %.2f GB/s  %.0f s left%s", on_terminal_ ? "\r" : "",
-               what_.c_str(), total > 0 ? 100 * done / total : 100.0, done / 1e6, total / 1e6, rate / 1e9, left,
-               last || !on_terminal_ ? "\n" : "");
+               what_.c_str(), total > 0 ? 100 * done / total : 100.0, done / 1e6, total / 1e6, rate / 1e9,
+               left, last || !on_terminal_ ? "\n" : "");
   std::fflush(stderr);
 }
 

@@ -7,7 +7,8 @@
 
 namespace gemmad {
 
-/// Writes to stderr: one line that is rewritten on a terminal; elsewhere a line every two seconds and at the end.
+/// Writes to stderr: one line that is rewritten on a terminal; elsewhere a line every two seconds and at the
+/// end.
 class LoadProgressLine {
  public:
   explicit LoadProgressLine(std::string what);

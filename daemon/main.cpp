@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "comm/bootstrap_mpi.h"
@@ -41,7 +42,9 @@ void set_up_log(int rank) {
   spdlog::set_default_logger(std::move(log));
 }
 
-void say(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void say(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 
 /// The actions that need no other rank.
 int answer(const CommandLine& line) {
@@ -68,16 +71,15 @@ int answer(const CommandLine& line) {
   return kStopped;
 }
 
-/// Runs with all ranks. Whatever is wrong with the arguments is said once, by rank 0.
-int run(std::span<const char* const> arguments) {
-  const StopSignals signals;
-  const std::unique_ptr<Bootstrap> bootstrap = make_mpi_bootstrap();
-  const int rank = bootstrap->info().rank;
+/// What this rank does among the others. Whatever is wrong with the arguments is said once, by rank 0.
+int run_among_ranks(Bootstrap& bootstrap, std::span<const char* const> arguments,
+                    const StopSignals& signals) {
+  const int rank = bootstrap.info().rank;
   set_up_log(rank);
   constexpr std::chrono::minutes kSettingsTimeout{1};
   DaemonConfig config;
   try {
-    agree(*bootstrap, kSettingsTimeout, [&] {
+    agree(bootstrap, kSettingsTimeout, [&] {
       const CommandLine line = parse_command_line(arguments);
       config = load_config(line.config_file, line.overrides);
       validate_for_run(config);
@@ -89,7 +91,7 @@ int run(std::span<const char* const> arguments) {
   spdlog::set_level(log_level(config.log_level));
 
   try {
-    run_rank(*bootstrap, config, signals);
+    run_rank(bootstrap, config, signals);
     return kStopped;
   } catch (const StepInterrupted& error) {
     if (rank == 0) spdlog::info("{}", error.what());
@@ -99,9 +101,18 @@ int run(std::span<const char* const> arguments) {
     return kCouldNotStart;
   } catch (const std::exception& error) {
     spdlog::critical("{}; ending all ranks", error.what());
-    bootstrap->abort(kFailed);
+    bootstrap.abort(kFailed);
   }
   return kFailed;
+}
+
+int run(std::span<const char* const> arguments) {
+  const StopSignals signals;
+  std::optional<SecondSignalWatch> watch;  // outlives the bootstrap, whose end waits for the other ranks
+  const std::unique_ptr<Bootstrap> bootstrap = make_mpi_bootstrap();
+  const int status = run_among_ranks(*bootstrap, arguments, signals);
+  watch.emplace(signals);
+  return status;
 }
 
 int run_main(std::span<const char* const> arguments) {

@@ -7,8 +7,8 @@
 
 namespace gemmad {
 
-/// Thread-safe. A series is written as Prometheus shows it: `gemmad_requests_total{op="encode"}`. Callers use label
-/// values from fixed sets only, so the number of series is bounded.
+/// Thread-safe. A series is written as Prometheus shows it: `gemmad_requests_total{op="encode"}`. Callers use
+/// label values from fixed sets only, so the number of series is bounded.
 class Metrics {
  public:
   void add(const std::string& series, double amount = 1);

@@ -27,8 +27,9 @@ class TooManyPrompts : public FieldError {
 
 const json& prompt_list(const json& value, std::string_view what, const ProtocolLimits& limits) {
   if (value.is_array() && static_cast<std::int64_t>(value.size()) > limits.max_prompts) {
-    throw TooManyPrompts(std::string(what) + " has " + std::to_string(value.size()) + " items; a request may have " +
-                         std::to_string(limits.max_prompts) + " (max_prompts): split it");
+    throw TooManyPrompts(std::string(what) + " has " + std::to_string(value.size()) +
+                         " items; a request may have " + std::to_string(limits.max_prompts) +
+                         " (max_prompts): split it");
   }
   return to_array(value, what, limits.max_prompts);
 }
@@ -43,7 +44,8 @@ PromptInput parse_prompt(const json& value, const std::string& what) {
   std::vector<std::int64_t> ids;
   ids.reserve(list.size());
   for (const json& id : list) {
-    ids.push_back(to_integer(id, ids_name, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()));
+    ids.push_back(to_integer(id, ids_name, std::numeric_limits<std::int64_t>::min(),
+                             std::numeric_limits<std::int64_t>::max()));
   }
   return ids;
 }
@@ -51,7 +53,8 @@ PromptInput parse_prompt(const json& value, const std::string& what) {
 void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeRequest& request) {
   bool hidden_states = false;
   if (const json* outputs = fields.find("outputs")) {
-    if (to_array(*outputs, "field 'outputs'", 16).empty()) throw FieldError("field 'outputs' is empty: nothing to compute");
+    if (to_array(*outputs, "field 'outputs'", 16).empty())
+      throw FieldError("field 'outputs' is empty: nothing to compute");
     for (const json& output : *outputs) {
       if (!output.is_string()) throw FieldError("an item of 'outputs' is not a string");
       if (output == "hidden_states") {
@@ -59,7 +62,8 @@ void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeReque
       } else if (output == "last_hidden_state") {
         request.last_hidden_state = true;
       } else {
-        throw FieldError("unknown output '" + output.get<std::string>().substr(0, 64) + "'; known are 'hidden_states', 'last_hidden_state'");
+        throw FieldError("unknown output '" + output.get<std::string>().substr(0, 64) +
+                         "'; known are 'hidden_states', 'last_hidden_state'");
       }
     }
   } else {
@@ -67,11 +71,13 @@ void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeReque
   }
 
   if (const json* layers = fields.find("layers")) {
-    if (!hidden_states) throw FieldError("field 'layers' chooses among 'hidden_states', which 'outputs' does not name");
+    if (!hidden_states)
+      throw FieldError("field 'layers' chooses among 'hidden_states', which 'outputs' does not name");
     for (const json& layer : to_array(*layers, "field 'layers'", kMaxListItems)) {
       request.hidden_states.push_back(to_integer(layer, "an item of 'layers'", 0, limits.num_layers));
     }
-    if (request.hidden_states.empty()) throw FieldError("field 'layers' is empty: leave it out for all layers");
+    if (request.hidden_states.empty())
+      throw FieldError("field 'layers' is empty: leave it out for all layers");
     std::sort(request.hidden_states.begin(), request.hidden_states.end());
     request.hidden_states.erase(std::unique(request.hidden_states.begin(), request.hidden_states.end()),
                                 request.hidden_states.end());
@@ -110,7 +116,8 @@ RequestId parse_id(const json& value) {
   const bool simple = value.is_number_integer() || value.is_string();
   const RequestId id = simple ? value.dump() : "";
   if (!simple || id.size() > kMaxIdBytes) {
-    throw FieldError("field 'id' must be a whole number or a string of at most " + std::to_string(kMaxIdBytes - 2) + " bytes");
+    throw FieldError("field 'id' must be a whole number or a string of at most " +
+                     std::to_string(kMaxIdBytes - 2) + " bytes");
   }
   return id;
 }
@@ -118,7 +125,8 @@ RequestId parse_id(const json& value) {
 Command parse_cancel(JsonFields& fields, const ProtocolLimits&) {
   CancelRequest request;
   if (const json* job = fields.find("job")) {
-    request.job = static_cast<JobId>(to_integer(*job, "field 'job'", 1, std::numeric_limits<std::int64_t>::max()));
+    request.job =
+        static_cast<JobId>(to_integer(*job, "field 'job'", 1, std::numeric_limits<std::int64_t>::max()));
   }
   if (fields.find("name") != nullptr) request.name = fields.text("name", kMaxNameBytes);
   if (const json* id = fields.find("request")) request.request = parse_id(*id);
@@ -142,20 +150,23 @@ struct OpRow {
 // In the order of the alternatives of Command.
 constexpr std::array kOps = {
     OpRow{"encode", parse_encode,
-          "prompts: [text or {\"input_ids\": [...]}], outputs: [\"hidden_states\", \"last_hidden_state\"], layers: [0, 8], "
+          "prompts: [text or {\"input_ids\": [...]}], outputs: [\"hidden_states\", \"last_hidden_state\"], "
+          "layers: [0, 8], "
           "name, deadline_ms, return_input_ids"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
     OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},
     OpRow{"metrics", parse_plain<MetricsRequest>, "counters in Prometheus' text format"},
-    OpRow{"cancel", parse_cancel, "one of job, name, request (an id on this connection): gives up a waiting encode"},
+    OpRow{"cancel", parse_cancel,
+          "one of job, name, request (an id on this connection): gives up a waiting encode"},
     OpRow{"shutdown", parse_plain<ShutdownRequest>, "finish what waits, then stop"},
 };
 static_assert(kOps.size() == std::variant_size_v<Command>);
 
 std::string known_ops() {
   std::string names;
-  for (const OpRow& row : kOps) names += (names.empty() ? "" : ", ") + std::string(row.op);
+  for (const OpRow& row : kOps)
+    names += (names.empty() ? "" : ", ") + std::string(row.op);
   return names;
 }
 
@@ -170,7 +181,8 @@ Request parse_fields(const json& object, const RequestId& id, const ProtocolLimi
     fields.expect_no_others();
     return request;
   }
-  throw ProtocolError(id, "unknown_op", "unknown op '" + op.get<std::string>().substr(0, 64) + "'; known are " + known_ops());
+  throw ProtocolError(id, "unknown_op",
+                      "unknown op '" + op.get<std::string>().substr(0, 64) + "'; known are " + known_ops());
 }
 
 }  // namespace
@@ -192,7 +204,9 @@ Request parse_request(std::string_view line, const ProtocolLimits& limits) {
   }
 }
 
-std::string_view op_name(const Command& command) { return kOps[command.index()].op; }
+std::string_view op_name(const Command& command) {
+  return kOps[command.index()].op;
+}
 
 std::string protocol_help() {
   std::string help;

@@ -18,12 +18,13 @@ namespace gemmad {
 /// What a request may hold; what goes beyond is an error that names value and limit.
 struct ProtocolLimits {
   std::size_t max_line_bytes = 8 * 1024 * 1024;
-  std::int64_t max_prompts = 256;             // a request
+  std::int64_t max_prompts = 256;  // a request
   std::int64_t max_deadline_ms = 86'400'000;
-  std::int64_t num_layers = 0;                // L: hidden states 0 .. L can be asked for
+  std::int64_t num_layers = 0;  // L: hidden states 0 .. L can be asked for
 };
 
-/// The `id` of a request as JSON text ("7", "\"a\""), to be echoed and compared; "null" when none could be read.
+/// The `id` of a request as JSON text ("7", "\"a\""), to be echoed and compared; "null" when none could be
+/// read.
 using RequestId = std::string;
 
 /// A prompt as it came: text, or ids that the client made.
@@ -31,7 +32,8 @@ using PromptInput = std::variant<std::string, std::vector<std::int64_t>>;
 
 struct EncodeRequest {
   std::vector<PromptInput> prompts;
-  std::vector<std::int64_t> hidden_states;  // indices, rising, each once; all of 0 .. L when `layers` is absent
+  std::vector<std::int64_t>
+      hidden_states;  // indices, rising, each once; all of 0 .. L when `layers` is absent
   bool last_hidden_state = false;
   std::string name;  // empty: none
   std::optional<std::int64_t> deadline_ms;
@@ -55,8 +57,8 @@ struct HealthRequest {};
 struct MetricsRequest {};
 struct ShutdownRequest {};
 
-using Command = std::variant<EncodeRequest, TokenizeRequest, InfoRequest, HealthRequest, MetricsRequest, CancelRequest,
-                             ShutdownRequest>;
+using Command = std::variant<EncodeRequest, TokenizeRequest, InfoRequest, HealthRequest, MetricsRequest,
+                             CancelRequest, ShutdownRequest>;
 
 struct Request {
   RequestId id;
@@ -76,9 +78,9 @@ class ProtocolError : public std::runtime_error {
   std::string code_;
 };
 
-/// One line to a request. Throws ProtocolError ("bad_request", "unknown_op", "too_many_prompts") for everything that
-/// is not exactly a request of the protocol: bad JSON, invalid UTF-8, repeated, unknown, missing or wrongly typed
-/// fields, values out of bounds.
+/// One line to a request. Throws ProtocolError ("bad_request", "unknown_op", "too_many_prompts") for
+/// everything that is not exactly a request of the protocol: bad JSON, invalid UTF-8, repeated, unknown,
+/// missing or wrongly typed fields, values out of bounds.
 Request parse_request(std::string_view line, const ProtocolLimits& limits);
 
 /// "encode", "tokenize" ...: the name of a command's op.

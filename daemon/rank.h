@@ -7,9 +7,9 @@
 
 namespace gemmad {
 
-/// Starts this rank in step with the others, runs it until the daemon is asked to stop, and takes it down. Collective.
-/// Throws StepFailed when a rank cannot start (StepInterrupted when stopped meanwhile): nothing runs then on any rank.
-/// Any other exception is fatal: the other ranks do not know yet, sockets are gone.
+/// Starts this rank in step with the others, runs it until the daemon is asked to stop, and takes it down.
+/// Collective. Throws StepFailed when a rank cannot start (StepInterrupted when stopped meanwhile): nothing
+/// runs then on any rank. Any other exception is fatal: the other ranks do not know yet, sockets are gone.
 void run_rank(Bootstrap& bootstrap, const DaemonConfig& config, const StopSignals& signals);
 
 }  // namespace gemmad

@@ -8,7 +8,8 @@ namespace gemmad {
 
 namespace {
 
-/// Second number of /proc/self/statm: resident pages. 0 where it cannot be read: a figure for people, not for decisions.
+/// Second number of /proc/self/statm: resident pages. 0 where it cannot be read: a figure for people, not for
+/// decisions.
 std::uint64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::uint64_t total_pages = 0;

@@ -17,7 +17,7 @@ namespace gemmad {
 struct RankIdentity {
   std::int32_t pid = 0;
   std::int32_t node = 0;
-  std::array<char, 64> host{};            // zero-terminated, as below
+  std::array<char, 64> host{};  // zero-terminated, as below
   std::array<char, 128> reader_socket{};
   std::array<char, 128> device{};
   std::uint64_t weight_bytes = 0;
@@ -46,7 +46,8 @@ std::array<char, N> fixed_text(std::string_view text) {
   return out;
 }
 
-/// The latest of every rank, between the engine that learns it and the control thread that tells it. Thread-safe.
+/// The latest of every rank, between the engine that learns it and the control thread that tells it.
+/// Thread-safe.
 class StatusBoard {
  public:
   struct Snapshot {

@@ -9,12 +9,18 @@ namespace {
 using nlohmann::json;
 
 /// Text from outside may be cut inside a character: such bytes are replaced rather than refused.
-std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string dumped(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
-double milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+double milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
 
 /// A figure for people: three decimals.
-double rounded(double value) { return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000; }
+double rounded(double value) {
+  return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000;
+}
 
 json prompt_fields(const PromptResult& prompt) {
   if (!prompt.ok) {
@@ -22,7 +28,8 @@ json prompt_fields(const PromptResult& prompt) {
   }
   json tensors = json::array();
   for (const TensorInfo& tensor : prompt.tensors) {
-    tensors.push_back({{"name", tensor.name}, {"dtype", name(tensor.dtype)}, {"shape", tensor.shape.extents()}});
+    tensors.push_back(
+        {{"name", tensor.name}, {"dtype", name(tensor.dtype)}, {"shape", tensor.shape.extents()}});
   }
   return {{"status", "ok"},
           {"tokens", prompt.num_tokens},
@@ -72,13 +79,14 @@ json info_fields(const DaemonFacts& facts) {
   json ranks = json::array();
   for (std::size_t rank = 0; rank < facts.ranks.size(); ++rank) {
     const RankIdentity& identity = facts.ranks[rank];
-    ranks.push_back({{"rank", rank},
-                     {"node", identity.node},
-                     {"host", identity.host.data()},
-                     {"pid", identity.pid},
-                     {"device", identity.device.data()},
-                     {"reader_socket", identity.reader_socket.data()},
-                     {"bytes", {{"weights", identity.weight_bytes}, {"workspace", identity.workspace_bytes}}}});
+    ranks.push_back(
+        {{"rank", rank},
+         {"node", identity.node},
+         {"host", identity.host.data()},
+         {"pid", identity.pid},
+         {"device", identity.device.data()},
+         {"reader_socket", identity.reader_socket.data()},
+         {"bytes", {{"weights", identity.weight_bytes}, {"workspace", identity.workspace_bytes}}}});
   }
   return {{"version", GEMMAD_VERSION},
           {"mode", name(facts.config.mode)},

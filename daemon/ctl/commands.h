@@ -6,8 +6,8 @@
 
 namespace gemmad {
 
-/// Encodes the prompts of `options`, reads the results from the rank's segment, saves and reports them. Throws
-/// ClientError, CtlUsageError for a prompts file that is none, SystemError when saving fails.
+/// Encodes the prompts of `options`, reads the results from the rank's segment, saves and reports them.
+/// Throws ClientError, CtlUsageError for a prompts file that is none, SystemError when saving fails.
 int encode_command(ControlClient& client, const CtlOptions& options);
 
 /// Prints the ids of the texts of `options`. Throws as above.

@@ -24,7 +24,8 @@ FileDescriptor connect_to(const std::string& path) {
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   FileDescriptor socket(check_system(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "open a socket"));
-  check_system(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), "connect to " + path);
+  check_system(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+               "connect to " + path);
   return socket;
 }
 
@@ -44,7 +45,8 @@ ControlClient ControlClient::connect(const std::string& socket, std::chrono::dur
       reason = error.what();
     }
     if (Clock::now() >= deadline) {
-      throw ClientError(reason + "; is gemmad running, with this --socket? (--wait-ready SECONDS waits for it)");
+      throw ClientError(reason +
+                        "; is gemmad running, with this --socket? (--wait-ready SECONDS waits for it)");
     }
     std::this_thread::sleep_for(kTryEvery);
   }

@@ -22,7 +22,8 @@ class ControlClient {
   /// Connects and makes sure that the daemon answers; tries again until `wait` is over. Throws ClientError.
   static ControlClient connect(const std::string& socket, std::chrono::duration<double> wait);
 
-  /// Sends `request` (an object without "id") and returns the reply. Throws ClientError when the daemon goes away.
+  /// Sends `request` (an object without "id") and returns the reply. Throws ClientError when the daemon goes
+  /// away.
   nlohmann::json call(const nlohmann::json& request);
 
  private:

@@ -17,9 +17,11 @@ constexpr std::chrono::seconds kReaderTimeout{10};
 
 json encode_request(const CtlOptions& options) {
   json prompts = json::array();
-  for (const std::string& prompt : options.prompts) prompts.push_back(prompt);
+  for (const std::string& prompt : options.prompts)
+    prompts.push_back(prompt);
   if (!options.prompts_file.empty()) {
-    for (const json& prompt : read_prompts_file(options.prompts_file)) prompts.push_back(prompt);
+    for (const json& prompt : read_prompts_file(options.prompts_file))
+      prompts.push_back(prompt);
   }
   json request = {{"op", "encode"}, {"prompts", std::move(prompts)}, {"return_input_ids", true}};
   if (!options.outputs.empty()) request["outputs"] = options.outputs;
@@ -38,7 +40,10 @@ void save(const std::string& file, const Reader::Result& result, const json& rep
     if (!prompt.ok) continue;
     const std::string prefix = "prompt." + std::to_string(i) + ".";
     ids.push_back(reply["prompts"][i]["input_ids"].get<std::vector<std::int32_t>>());
-    tensors.push_back({prefix + "input_ids", "I32", {static_cast<std::int64_t>(ids.back().size())}, ids.back().data(),
+    tensors.push_back({prefix + "input_ids",
+                       "I32",
+                       {static_cast<std::int64_t>(ids.back().size())},
+                       ids.back().data(),
                        ids.back().size() * sizeof(std::int32_t)});
     for (const Reader::Tensor& tensor : prompt.tensors) {
       tensors.push_back({prefix + tensor.name, tensor.dtype, tensor.shape, tensor.data, tensor.size_bytes});
@@ -76,7 +81,8 @@ std::string shape_label(const json& tensors) {
 }
 
 void print_table(const json& request, const json& reply, const std::string& saved) {
-  std::printf("%3s  %-43s  %6s  %-9s  %-18s  %10s  %s\n", "", "prompt", "tokens", "truncated", "tensors", "request ms", "saved to");
+  std::printf("%3s  %-43s  %6s  %-9s  %-18s  %10s  %s\n", "", "prompt", "tokens", "truncated", "tensors",
+              "request ms", "saved to");
   const std::string ms = std::to_string(static_cast<long>(reply["ms"]["total"].get<double>() * 10 + 0.5));
   const std::string total = (ms.size() > 1 ? ms.substr(0, ms.size() - 1) : "0") + "." + ms.back();
   for (std::size_t i = 0; i < reply["prompts"].size(); ++i) {
@@ -88,8 +94,8 @@ void print_table(const json& request, const json& reply, const std::string& save
       continue;
     }
     std::printf("%3zu  %s  %6d  %-9s  %-18s  %10s  %s\n", i, label.c_str(), prompt["tokens"].get<int>(),
-                prompt["truncated"].get<bool>() ? "yes" : "no", shape_label(prompt["tensors"]).c_str(), total.c_str(),
-                saved.empty() ? "-" : saved.c_str());
+                prompt["truncated"].get<bool>() ? "yes" : "no", shape_label(prompt["tensors"]).c_str(),
+                total.c_str(), saved.empty() ? "-" : saved.c_str());
   }
 }
 
@@ -109,7 +115,8 @@ int encode_command(ControlClient& client, const CtlOptions& options) {
     return 1;
   }
   if (!options.save_file.empty()) {
-    Reader reader = Reader::connect(options.socket + ".reader-" + std::to_string(options.rank), kReaderTimeout);
+    Reader reader =
+        Reader::connect(options.socket + ".reader-" + std::to_string(options.rank), kReaderTimeout);
     const Reader::Result result = reader.acquire(reply["job"].get<std::uint64_t>(), kReaderTimeout);
     save(options.save_file, result, reply);
     reply["saved"] = options.save_file;

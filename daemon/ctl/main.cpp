@@ -15,7 +15,8 @@ int run(std::span<const char* const> arguments) {
       std::printf("%s", ctl_help_text().c_str());
       return 0;
     }
-    ControlClient client = ControlClient::connect(options.socket, std::chrono::duration<double>(options.wait_ready_s));
+    ControlClient client =
+        ControlClient::connect(options.socket, std::chrono::duration<double>(options.wait_ready_s));
     if (options.command == "encode") return encode_command(client, options);
     if (options.command == "tokenize") return tokenize_command(client, options);
     return plain_command(client, options);

@@ -11,15 +11,16 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::array kCommands = {"encode", "tokenize", "health", "info", "metrics", "cancel", "shutdown", "help"};
+constexpr std::array kCommands = {"encode",  "tokenize", "health",   "info",
+                                  "metrics", "cancel",   "shutdown", "help"};
 
 template <typename Number>
 Number to_number(const std::string& option, const std::string& text, Number min, Number max) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= min && value <= max)) {
-    throw CtlUsageError(option + " is '" + text.substr(0, 64) + "'; it must be a number from " + std::to_string(min) + " to " +
-                        std::to_string(max));
+    throw CtlUsageError(option + " is '" + text.substr(0, 64) + "'; it must be a number from " +
+                        std::to_string(min) + " to " + std::to_string(max));
   }
   return value;
 }
@@ -40,7 +41,10 @@ using SetOption = std::function<void(CtlOptions&, const std::string& value)>;
 const std::map<std::string, SetOption>& options_with_value() {
   static const std::map<std::string, SetOption> options = {
       {"--socket", [](CtlOptions& o, const std::string& v) { o.socket = v; }},
-      {"--wait-ready", [](CtlOptions& o, const std::string& v) { o.wait_ready_s = to_number("--wait-ready", v, 0.0, 86400.0); }},
+      {"--wait-ready",
+       [](CtlOptions& o, const std::string& v) {
+         o.wait_ready_s = to_number("--wait-ready", v, 0.0, 86400.0);
+       }},
       {"--prompt", [](CtlOptions& o, const std::string& v) { o.prompts.push_back(v); }},
       {"--prompts-file", [](CtlOptions& o, const std::string& v) { o.prompts_file = v; }},
       {"--outputs", [](CtlOptions& o, const std::string& v) { o.outputs = split_at_commas(v); }},
@@ -53,11 +57,14 @@ const std::map<std::string, SetOption>& options_with_value() {
       {"--save", [](CtlOptions& o, const std::string& v) { o.save_file = v; }},
       {"--name", [](CtlOptions& o, const std::string& v) { o.name = v; }},
       {"--deadline-ms",
-       [](CtlOptions& o, const std::string& v) { o.deadline_ms = to_number<std::int64_t>("--deadline-ms", v, 1, 86'400'000); }},
+       [](CtlOptions& o, const std::string& v) {
+         o.deadline_ms = to_number<std::int64_t>("--deadline-ms", v, 1, 86'400'000);
+       }},
       {"--rank", [](CtlOptions& o, const std::string& v) { o.rank = to_number("--rank", v, 0, 1'000'000); }},
       {"--text", [](CtlOptions& o, const std::string& v) { o.texts.push_back(v); }},
       {"--file", [](CtlOptions& o, const std::string& v) { o.texts_file = v; }},
-      {"--job", [](CtlOptions& o, const std::string& v) { o.job = to_number<std::int64_t>("--job", v, 1, INT64_MAX); }},
+      {"--job", [](CtlOptions& o,
+                   const std::string& v) { o.job = to_number<std::int64_t>("--job", v, 1, INT64_MAX); }},
   };
   return options;
 }
@@ -65,7 +72,8 @@ const std::map<std::string, SetOption>& options_with_value() {
 void take_command(CtlOptions& options, const std::string& word) {
   for (const char* command : kCommands) {
     if (word == command) {
-      if (!options.command.empty()) throw CtlUsageError("two commands: '" + options.command + "' and '" + word + "'");
+      if (!options.command.empty())
+        throw CtlUsageError("two commands: '" + options.command + "' and '" + word + "'");
       options.command = word;
       return;
     }
@@ -110,12 +118,16 @@ std::string ctl_help_text() {
          "\n"
          "  gemmactl [--socket PATH] [--wait-ready SECONDS] COMMAND [OPTIONS]\n"
          "\n"
-         "  encode [--prompt TEXT]... [--prompts-file FILE.json] [--outputs hidden_states,last_hidden_state]\n"
-         "         [--layers 0,8] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] [--rank R] [--json]\n"
-         "             encodes prompts; FILE.json is a list of strings or of {\"input_ids\": [...]}. Saved are\n"
+         "  encode [--prompt TEXT]... [--prompts-file FILE.json] [--outputs "
+         "hidden_states,last_hidden_state]\n"
+         "         [--layers 0,8] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] [--rank R] "
+         "[--json]\n"
+         "             encodes prompts; FILE.json is a list of strings or of {\"input_ids\": [...]}. Saved "
+         "are\n"
          "             prompt.I.input_ids and prompt.I.TENSOR, read from rank R of this host (default 0).\n"
          "  tokenize [--text TEXT]... [--file FILE.jsonl] [--as-prompts] [--json]\n"
-         "             ids of each text as it is; --as-prompts: as encode would have them. FILE.jsonl holds a string\n"
+         "             ids of each text as it is; --as-prompts: as encode would have them. FILE.jsonl holds "
+         "a string\n"
          "             or an object with \"text\" a line. --json prints a list of ids a line.\n"
          "  health, info, metrics\n"
          "             state of every rank; what is loaded and how; counters in Prometheus' format\n"

@@ -10,7 +10,8 @@ using nlohmann::json;
 int plain_command(ControlClient& client, const CtlOptions& options) {
   json request = {{"op", options.command}};
   if (options.command == "cancel") {
-    if (options.job.has_value() == !options.name.empty()) throw CtlUsageError("cancel needs --job N or --name NAME");
+    if (options.job.has_value() == !options.name.empty())
+      throw CtlUsageError("cancel needs --job N or --name NAME");
     if (options.job) request["job"] = *options.job;
     if (!options.name.empty()) request["name"] = options.name;
   }

@@ -32,7 +32,8 @@ json read_prompts_file(const std::string& file) {
   json prompts = json::array();
   const bool many = !ids->empty() && ids->front().is_array();
   if (!many) return json::array({{{"input_ids", *ids}}});
-  for (const json& prompt : *ids) prompts.push_back({{"input_ids", prompt}});
+  for (const json& prompt : *ids)
+    prompts.push_back({{"input_ids", prompt}});
   return prompts;
 }
 
@@ -48,7 +49,8 @@ std::vector<std::string> read_texts_file(const std::string& file) {
     } else if (content.is_object() && content.contains("text") && content["text"].is_string()) {
       texts.push_back(content["text"].get<std::string>());
     } else {
-      throw CtlUsageError(file + " line " + std::to_string(number) + ": must be a JSON string or an object with \"text\"");
+      throw CtlUsageError(file + " line " + std::to_string(number) +
+                          ": must be a JSON string or an object with \"text\"");
     }
   }
   return texts;

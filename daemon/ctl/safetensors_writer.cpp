@@ -21,7 +21,8 @@ void write_all(int fd, const void* data, std::size_t size, const std::string& fi
   }
 }
 
-std::string header_text(const std::vector<TensorToWrite>& tensors, const std::map<std::string, std::string>& metadata) {
+std::string header_text(const std::vector<TensorToWrite>& tensors,
+                        const std::map<std::string, std::string>& metadata) {
   nlohmann::json header = {{"__metadata__", metadata}};
   std::uint64_t offset = 0;
   for (const TensorToWrite& tensor : tensors) {
@@ -41,7 +42,8 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(const std::filesystem::path& final_name)
       : name_(final_name.string() + ".part." + std::to_string(::getpid())),
-        fd_(check_system(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), "create " + name_)) {}
+        fd_(check_system(::open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644),
+                         "create " + name_)) {}
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile() {
@@ -51,7 +53,8 @@ class TemporaryFile {
   int fd() const { return fd_.get(); }
   const std::string& name() const { return name_; }
   void become(const std::filesystem::path& final_name) {
-    check_system(::rename(name_.c_str(), final_name.c_str()), "rename " + name_ + " to " + final_name.string());
+    check_system(::rename(name_.c_str(), final_name.c_str()),
+                 "rename " + name_ + " to " + final_name.string());
     name_.clear();
   }
 
@@ -69,7 +72,8 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Tens
   const std::uint64_t header_bytes = header.size();
   write_all(temporary.fd(), &header_bytes, sizeof header_bytes, temporary.name());
   write_all(temporary.fd(), header.data(), header.size(), temporary.name());
-  for (const TensorToWrite& tensor : tensors) write_all(temporary.fd(), tensor.data, tensor.size_bytes, temporary.name());
+  for (const TensorToWrite& tensor : tensors)
+    write_all(temporary.fd(), tensor.data, tensor.size_bytes, temporary.name());
   temporary.become(file);
 }
 

@@ -36,8 +36,8 @@ bool print_result(const json& result, bool as_json) {
   if (as_json) {
     std::printf("%s\n", result["ids"].dump().c_str());
   } else {
-    std::printf("%6d ids%s: %s\n", result["count"].get<int>(), result["truncated"].get<bool>() ? ", cut by encode" : "",
-                result["ids"].dump().c_str());
+    std::printf("%6d ids%s: %s\n", result["count"].get<int>(),
+                result["truncated"].get<bool>() ? ", cut by encode" : "", result["ids"].dump().c_str());
   }
   return true;
 }
@@ -47,7 +47,8 @@ bool print_result(const json& result, bool as_json) {
 int tokenize_command(ControlClient& client, const CtlOptions& options) {
   std::vector<std::string> texts = options.texts;
   if (!options.texts_file.empty()) {
-    for (std::string& text : read_texts_file(options.texts_file)) texts.push_back(std::move(text));
+    for (std::string& text : read_texts_file(options.texts_file))
+      texts.push_back(std::move(text));
   }
   bool all_delivered = true;
   for (std::span<const std::string> left = texts; !left.empty();) {
@@ -60,7 +61,8 @@ int tokenize_command(ControlClient& client, const CtlOptions& options) {
       std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
       return 1;
     }
-    for (const json& result : reply["texts"]) all_delivered = print_result(result, options.json) && all_delivered;
+    for (const json& result : reply["texts"])
+      all_delivered = print_result(result, options.json) && all_delivered;
   }
   return all_delivered ? 0 : 1;
 }

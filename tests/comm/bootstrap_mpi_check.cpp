@@ -1,5 +1,5 @@
-// Run under mpirun: checks the bootstrap and the collectives among all ranks. Every sum and byte must be exact. Exits
-// with 1 on the first rank that finds something wrong.
+// Run under mpirun: checks the bootstrap and the collectives among all ranks. Every sum and byte must be
+// exact. Exits with 1 on the first rank that finds something wrong.
 
 #include <time.h>
 
@@ -30,7 +30,8 @@ void check_places(Bootstrap& bootstrap) {
   const RankInfo& info = bootstrap.info();
   require(info.rank >= 0 && info.rank < info.num_ranks, "the rank is one of the ranks");
   require(info.num_nodes == 1 && info.node == 0, "all ranks are on one node");
-  require(info.ranks_on_node == info.num_ranks && info.rank_on_node == info.rank, "the node holds all ranks in order");
+  require(info.ranks_on_node == info.num_ranks && info.rank_on_node == info.rank,
+          "the node holds all ranks in order");
 }
 
 void check_all_gather(Bootstrap& bootstrap) {
@@ -48,10 +49,12 @@ void check_all_gather(Bootstrap& bootstrap) {
 void check_broadcast(Bootstrap& bootstrap, Collectives& collectives) {
   for (int root = 0; root < bootstrap.info().num_ranks; ++root) {
     for (const std::int64_t size : {std::int64_t{1}, std::int64_t{257}, std::int64_t{3} << 20}) {
-      std::vector<std::uint8_t> bytes(static_cast<std::size_t>(size), static_cast<std::uint8_t>(bootstrap.info().rank + 1));
+      std::vector<std::uint8_t> bytes(static_cast<std::size_t>(size),
+                                      static_cast<std::uint8_t>(bootstrap.info().rank + 1));
       collectives.broadcast({bytes.data(), DType::kU8, Shape{size}}, root);
       const std::size_t sum = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
-      require(sum == static_cast<std::size_t>(size) * static_cast<std::size_t>(root + 1), "every byte is the root's");
+      require(sum == static_cast<std::size_t>(size) * static_cast<std::size_t>(root + 1),
+              "every byte is the root's");
     }
   }
 }
@@ -62,7 +65,8 @@ void check_announcements(Bootstrap& bootstrap) {
       bootstrap.announce(std::vector<std::byte>(size, std::byte{42}), kTimeout);
     } else {
       const auto message = bootstrap.wait_announcement(kTimeout);
-      require(message.has_value() && *message == std::vector<std::byte>(size, std::byte{42}), "the announcement came whole");
+      require(message.has_value() && *message == std::vector<std::byte>(size, std::byte{42}),
+              "the announcement came whole");
     }
   }
   if (bootstrap.info().rank != 0) {
@@ -92,8 +96,8 @@ void check_idling(Bootstrap& bootstrap) {
     std::int64_t sent = 0;
     std::memcpy(&sent, message->data(), sizeof sent);
     const auto late = Clock::now() - Clock::time_point(Clock::duration(sent));
-    std::printf("rank %d: idle at %.2f %% of a core, woken after %.3f ms\n", bootstrap.info().rank, 100 * share,
-                std::chrono::duration<double, std::milli>(late).count());
+    std::printf("rank %d: idle at %.2f %% of a core, woken after %.3f ms\n", bootstrap.info().rank,
+                100 * share, std::chrono::duration<double, std::milli>(late).count());
     require(share < 0.02, "a rank that waits uses under 2 % of a core");
   }
 }
@@ -103,7 +107,8 @@ void check_rings(Bootstrap& bootstrap) {
   if (bootstrap.info().rank != 0) require(bootstrap.ring_rank_0(), "rank 0 can be rung");
   bootstrap.all_gather({}, kTimeout);
   if (bootstrap.info().rank == 0) {
-    require(bootstrap.answer_doorbell() == (bootstrap.info().num_ranks > 1), "rank 0 was rung by the others alone");
+    require(bootstrap.answer_doorbell() == (bootstrap.info().num_ranks > 1),
+            "rank 0 was rung by the others alone");
   }
 }
 
@@ -129,4 +134,6 @@ int run() {
 }  // namespace
 }  // namespace gemmad
 
-int main() { return gemmad::run(); }
+int main() {
+  return gemmad::run();
+}

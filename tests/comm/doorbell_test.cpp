@@ -33,7 +33,8 @@ TEST_CASE("a ring makes the descriptor readable until it is answered") {
 TEST_CASE("one answer takes all rings") {
   Doorbell here;
   Doorbell there;
-  for (int i = 0; i < 5; ++i) REQUIRE(there.ring(here.address()));
+  for (int i = 0; i < 5; ++i)
+    REQUIRE(there.ring(here.address()));
   CHECK(here.answer());
   CHECK_FALSE(here.answer());
 }
@@ -41,7 +42,8 @@ TEST_CASE("one answer takes all rings") {
 TEST_CASE("ringing more often than anybody answers neither waits nor fails") {
   Doorbell here;
   Doorbell there;
-  for (int i = 0; i < 10'000; ++i) REQUIRE(there.ring(here.address()));
+  for (int i = 0; i < 10'000; ++i)
+    REQUIRE(there.ring(here.address()));
   CHECK(here.answer());
 }
 

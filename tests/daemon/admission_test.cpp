@@ -20,7 +20,9 @@ JobPrompt admit(PromptInput input) {
   return make_job(request, tokenizer(), kLimits).prompts.at(0);
 }
 
-std::vector<std::int64_t> ids_of(std::size_t n) { return std::vector<std::int64_t>(n, 7); }
+std::vector<std::int64_t> ids_of(std::size_t n) {
+  return std::vector<std::int64_t>(n, 7);
+}
 
 TEST_CASE("empty and blank prompts are BOS alone") {
   for (const char* text : {"", "   ", "\n\t \r"}) {
@@ -49,7 +51,8 @@ TEST_CASE("given ids beyond the limit are cut and said to be") {
 
 TEST_CASE("a long text is cut and said to be") {
   std::string text;
-  for (int i = 0; i < 5000; ++i) text += "x ";
+  for (int i = 0; i < 5000; ++i)
+    text += "x ";
   const JobPrompt prompt = admit(text);
   CHECK(prompt.ids.size() == 1024);
   CHECK(prompt.ids.front() == 2);
@@ -72,9 +75,13 @@ TEST_CASE("an id out of range behind the cut fails too") {
   CHECK(admit(ids).error_code == "bad_token");
 }
 
-TEST_CASE("no ids at all fail") { CHECK(admit(std::vector<std::int64_t>{}).error_code == "empty_prompt"); }
+TEST_CASE("no ids at all fail") {
+  CHECK(admit(std::vector<std::int64_t>{}).error_code == "empty_prompt");
+}
 
-TEST_CASE("text that is not UTF-8 fails its prompt") { CHECK(admit(std::string("a\xff")).error_code == "bad_text"); }
+TEST_CASE("text that is not UTF-8 fails its prompt") {
+  CHECK(admit(std::string("a\xff")).error_code == "bad_text");
+}
 
 TEST_CASE("a prompt that fails leaves its neighbours alone") {
   EncodeRequest request;

@@ -29,13 +29,17 @@ std::string common_failure(int num_ranks, int failing) {
   return messages[0];
 }
 
-TEST_CASE("a step that works everywhere works") { CHECK(common_failure(4, -1).empty()); }
+TEST_CASE("a step that works everywhere works") {
+  CHECK(common_failure(4, -1).empty());
+}
 
 TEST_CASE("a step that fails on one rank fails on all, which name the rank") {
   CHECK(common_failure(4, 2) == "rank 2: the shard is missing");
 }
 
-TEST_CASE("what rank 0 meets is said without a rank") { CHECK(common_failure(2, 0) == "the shard is missing"); }
+TEST_CASE("what rank 0 meets is said without a rank") {
+  CHECK(common_failure(2, 0) == "the shard is missing");
+}
 
 TEST_CASE("an interruption on one rank interrupts all") {
   std::atomic<int> interrupted = 0;

@@ -72,7 +72,8 @@ TEST_CASE("an announcement of another version is refused") {
 TEST_CASE("lengths beyond the message are refused before anything is allocated") {
   std::vector<std::byte> bytes = encode_announcement(sample());
   // The number of jobs stands behind format and kind.
-  for (std::size_t i = 5; i < 13; ++i) bytes[i] = std::byte{0xff};
+  for (std::size_t i = 5; i < 13; ++i)
+    bytes[i] = std::byte{0xff};
   CHECK_THROWS_AS(decode_announcement(bytes), CodecError);
 }
 

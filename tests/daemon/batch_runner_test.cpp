@@ -106,7 +106,8 @@ TEST_CASE("prompts beyond one forward pass go in several") {
     const BatchReport second = rank.runner.run({{narrow}, {}});
     require(second.jobs.at(0).kind == JobOutcome::Kind::kPublished, "one layer of it fits");
     const auto& tensors = second.jobs[0].prompts;
-    require(bytes_of(rank, tensors[0].tensors[0]) == bytes_of(rank, tensors[2].tensors[0]), "equal prompts, equal bytes");
+    require(bytes_of(rank, tensors[0].tensors[0]) == bytes_of(rank, tensors[2].tensors[0]),
+            "equal prompts, equal bytes");
   });
 }
 
@@ -130,7 +131,8 @@ TEST_CASE("a rank without space makes all of them wait, and the jobs behind") {
     TestRank rank(bootstrap);
     const JobId filler = 100;
     if (bootstrap.info().rank == 1) {
-      require(rank.store.reserve(filler, "", kSegmentBytes - 16 * 4096) == ReserveVerdict::kReserved, "the filler fits");
+      require(rank.store.reserve(filler, "", kSegmentBytes - 16 * 4096) == ReserveVerdict::kReserved,
+              "the filler fits");
     }
     const std::vector<std::vector<std::int32_t>> large(2, std::vector<std::int32_t>(100, 7));
     const Batch batch{{job(1, large), job(2, {{2}})}, {}};
@@ -159,7 +161,8 @@ TEST_CASE("a name in use on one rank is refused on all and its result stays") {
     require(std::holds_alternative<Failed>(rank.store.acquire(JobId{2}, 1)), "by its number too");
     if (bootstrap.info().rank == 1) {
       const AcquireOutcome outcome = rank.store.acquire(std::string("x"), 1);
-      require(std::holds_alternative<Acquired>(outcome) && std::get<Acquired>(outcome).job == 1, "the first is still there");
+      require(std::holds_alternative<Acquired>(outcome) && std::get<Acquired>(outcome).job == 1,
+              "the first is still there");
     }
   });
 }
@@ -169,7 +172,8 @@ TEST_CASE("failures that are announced reach the readers of every rank") {
     TestRank rank(bootstrap);
     rank.runner.run({{}, {{7, "late", "deadline", "its deadline passed"}}});
     const AcquireOutcome by_name = rank.store.acquire(std::string("late"), 1);
-    require(std::holds_alternative<Failed>(by_name) && std::get<Failed>(by_name).failure.code == "deadline", "by name");
+    require(std::holds_alternative<Failed>(by_name) && std::get<Failed>(by_name).failure.code == "deadline",
+            "by name");
     require(std::holds_alternative<Failed>(rank.store.acquire(JobId{7}, 1)), "by number");
   });
 }

@@ -6,11 +6,16 @@
 namespace gemmad {
 namespace {
 
-CommandLine parse(std::vector<const char*> arguments) { return parse_command_line(arguments); }
-CtlOptions parse_ctl(std::vector<const char*> arguments) { return parse_ctl_options(arguments); }
+CommandLine parse(std::vector<const char*> arguments) {
+  return parse_command_line(arguments);
+}
+CtlOptions parse_ctl(std::vector<const char*> arguments) {
+  return parse_ctl_options(arguments);
+}
 
 TEST_CASE("gemmad takes settings in order, with or without an equals sign") {
-  const CommandLine line = parse({"--config", "f.json", "--model=/m", "--set", "segment_mib=7", "--socket", "/s"});
+  const CommandLine line =
+      parse({"--config", "f.json", "--model=/m", "--set", "segment_mib=7", "--socket", "/s"});
   CHECK(line.action == CommandLine::Action::kRun);
   CHECK(line.config_file == "f.json");
   CHECK(line.overrides == std::vector<std::string>{"model=/m", "segment_mib=7", "socket=/s"});
@@ -23,17 +28,18 @@ TEST_CASE("gemmad refuses arguments that it does not know or that lack a value")
 }
 
 TEST_CASE("gemmad's help names every option and every setting") {
-  for (const char* word : {"--config", "--model", "--socket", "--set", "--check-config", "--print-config", "--print-schema",
-                           "--version", "segment_mib", "result_ttl_ms", "encode", "shutdown"}) {
+  for (const char* word :
+       {"--config", "--model", "--socket", "--set", "--check-config", "--print-config", "--print-schema",
+        "--version", "segment_mib", "result_ttl_ms", "encode", "shutdown"}) {
     CAPTURE(word);
     CHECK(help_text().find(word) != std::string::npos);
   }
 }
 
 TEST_CASE("gemmactl takes encode's options") {
-  const CtlOptions options =
-      parse_ctl({"--socket", "/s", "encode", "--prompt", "a", "--prompt", "b", "--outputs", "hidden_states,last_hidden_state",
-                 "--layers", "0,8", "--save", "o.safetensors", "--json", "--wait-ready", "2.5"});
+  const CtlOptions options = parse_ctl({"--socket", "/s", "encode", "--prompt", "a", "--prompt", "b",
+                                        "--outputs", "hidden_states,last_hidden_state", "--layers", "0,8",
+                                        "--save", "o.safetensors", "--json", "--wait-ready", "2.5"});
   CHECK(options.socket == "/s");
   CHECK(options.command == "encode");
   CHECK(options.prompts == std::vector<std::string>{"a", "b"});

@@ -11,7 +11,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNoWait{0};
 
-QueuedJob job(JobId id, std::size_t tokens = 1, const std::string& name = "", milliseconds deadline = milliseconds(60'000)) {
+QueuedJob job(JobId id, std::size_t tokens = 1, const std::string& name = "",
+              milliseconds deadline = milliseconds(60'000)) {
   QueuedJob queued;
   queued.job.id = id;
   queued.job.name = name;
@@ -24,13 +25,15 @@ QueuedJob job(JobId id, std::size_t tokens = 1, const std::string& name = "", mi
 
 std::vector<JobId> ids(const std::vector<QueuedJob>& jobs) {
   std::vector<JobId> out;
-  for (const QueuedJob& queued : jobs) out.push_back(queued.job.id);
+  for (const QueuedJob& queued : jobs)
+    out.push_back(queued.job.id);
   return out;
 }
 
 TEST_CASE("take gives jobs in the order of their arrival up to the token budget") {
   JobQueue queue(10);
-  for (JobId id : {1, 2, 3}) queue.push(job(id, 40));
+  for (JobId id : {1, 2, 3})
+    queue.push(job(id, 40));
   CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{1, 2});
   queue.finished();
   CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{3});
@@ -77,7 +80,8 @@ TEST_CASE("take returns empty when its time is over") {
 
 TEST_CASE("jobs put back come first, in their order, and not too soon") {
   JobQueue queue(10);
-  for (JobId id : {1, 2}) queue.push(job(id));
+  for (JobId id : {1, 2})
+    queue.push(job(id));
   auto taken = queue.take(100, kNoWait).jobs;
   queue.push(job(3));
   queue.put_back(std::move(taken), Clock::now() + milliseconds(20));
@@ -157,7 +161,8 @@ TEST_CASE("a closed queue refuses, gives out what waits, then says so") {
 
 TEST_CASE("remove_all empties a closed queue") {
   JobQueue queue(10);
-  for (JobId id : {1, 2}) queue.push(job(id));
+  for (JobId id : {1, 2})
+    queue.push(job(id));
   queue.close();
   CHECK(ids(queue.remove_all("shutting_down", "why")) == std::vector<JobId>{1, 2});
   const JobQueue::Work failures = queue.take(10, kNoWait);

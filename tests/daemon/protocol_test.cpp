@@ -13,7 +13,9 @@ ProtocolLimits limits() {
   return limits;
 }
 
-Request parse(const std::string& line) { return parse_request(line, limits()); }
+Request parse(const std::string& line) {
+  return parse_request(line, limits());
+}
 EncodeRequest parse_encode(const std::string& fields) {
   return std::get<EncodeRequest>(parse(R"({"id":1,"op":"encode",)" + fields + "}").command);
 }
@@ -45,10 +47,13 @@ TEST_CASE("an encode takes text and ids side by side") {
   const EncodeRequest request = parse_encode(R"("prompts":["a",{"input_ids":[2,-7,9000000000]}])");
   REQUIRE(request.prompts.size() == 2);
   CHECK(std::get<std::string>(request.prompts[0]) == "a");
-  CHECK(std::get<std::vector<std::int64_t>>(request.prompts[1]) == std::vector<std::int64_t>{2, -7, 9'000'000'000});
+  CHECK(std::get<std::vector<std::int64_t>>(request.prompts[1]) ==
+        std::vector<std::int64_t>{2, -7, 9'000'000'000});
 }
 
-TEST_CASE("an encode takes an empty list of prompts") { CHECK(parse_encode(R"("prompts":[])").prompts.empty()); }
+TEST_CASE("an encode takes an empty list of prompts") {
+  CHECK(parse_encode(R"("prompts":[])").prompts.empty());
+}
 
 TEST_CASE("layers come sorted and once") {
   CHECK(parse_encode(R"("prompts":[],"layers":[8,0,8])").hidden_states == std::vector<std::int64_t>{0, 8});
@@ -84,7 +89,8 @@ TEST_CASE("op_name gives back the op") {
 }
 
 TEST_CASE("cancel names its target in exactly one way") {
-  CHECK(std::get<CancelRequest>(parse(R"({"id":1,"op":"cancel","request":"a"})").command).request == R"("a")");
+  CHECK(std::get<CancelRequest>(parse(R"({"id":1,"op":"cancel","request":"a"})").command).request ==
+        R"("a")");
   CHECK(refusal_of(R"({"id":1,"op":"cancel"})").code == "bad_request");
   CHECK(refusal_of(R"({"id":1,"op":"cancel","job":1,"name":"x"})").code == "bad_request");
   CHECK(refusal_of(R"({"id":1,"op":"cancel","job":0})").code == "bad_request");
@@ -92,9 +98,10 @@ TEST_CASE("cancel names its target in exactly one way") {
 
 TEST_CASE("malformed lines are refused without an id") {
   for (const std::string line :
-       {"", "{", "[]", "7", "null", "\"x\"", R"({"id":1,"op":"info"} x)", R"({"op":"info"})", R"({"id":null,"op":"info"})",
-        R"({"id":1.5,"op":"info"})", R"({"id":[1],"op":"info"})", R"({"id":true,"op":"info"})", "{\"id\":1,\"op\":\"in\xff\"}",
-        R"({"id":1,"id":1,"op":"info"})", "// x\n{}"}) {
+       {"", "{", "[]", "7", "null", "\"x\"", R"({"id":1,"op":"info"} x)", R"({"op":"info"})",
+        R"({"id":null,"op":"info"})", R"({"id":1.5,"op":"info"})", R"({"id":[1],"op":"info"})",
+        R"({"id":true,"op":"info"})", "{\"id\":1,\"op\":\"in\xff\"}", R"({"id":1,"id":1,"op":"info"})",
+        "// x\n{}"}) {
     CAPTURE(line);
     const Refusal refusal = refusal_of(line);
     CHECK(refusal.code == "bad_request");
@@ -104,16 +111,28 @@ TEST_CASE("malformed lines are refused without an id") {
 
 TEST_CASE("malformed fields are refused under the request's id") {
   for (const std::string fields :
-       {R"("op":7)", R"("op":"info","extra":1)", R"("op":"encode")", R"("op":"encode","prompts":"a")",
-        R"("op":"encode","prompts":[7])", R"("op":"encode","prompts":[{}])", R"("op":"encode","prompts":[{"input_ids":"a"}])",
-        R"("op":"encode","prompts":[{"input_ids":[1.5]}])", R"("op":"encode","prompts":[{"input_ids":[1],"x":1}])",
-        R"("op":"encode","prompts":[],"outputs":[])", R"("op":"encode","prompts":[],"outputs":["pooled"])",
-        R"("op":"encode","prompts":[],"outputs":[1])", R"("op":"encode","prompts":[],"layers":[9])",
-        R"("op":"encode","prompts":[],"layers":[-1])", R"("op":"encode","prompts":[],"layers":[])",
+       {R"("op":7)",
+        R"("op":"info","extra":1)",
+        R"("op":"encode")",
+        R"("op":"encode","prompts":"a")",
+        R"("op":"encode","prompts":[7])",
+        R"("op":"encode","prompts":[{}])",
+        R"("op":"encode","prompts":[{"input_ids":"a"}])",
+        R"("op":"encode","prompts":[{"input_ids":[1.5]}])",
+        R"("op":"encode","prompts":[{"input_ids":[1],"x":1}])",
+        R"("op":"encode","prompts":[],"outputs":[])",
+        R"("op":"encode","prompts":[],"outputs":["pooled"])",
+        R"("op":"encode","prompts":[],"outputs":[1])",
+        R"("op":"encode","prompts":[],"layers":[9])",
+        R"("op":"encode","prompts":[],"layers":[-1])",
+        R"("op":"encode","prompts":[],"layers":[])",
         R"("op":"encode","prompts":[],"outputs":["last_hidden_state"],"layers":[1])",
-        R"("op":"encode","prompts":[],"name":"")", R"("op":"encode","prompts":[],"name":7)",
-        R"("op":"encode","prompts":[],"deadline_ms":0)", R"("op":"encode","prompts":[],"deadline_ms":18446744073709551615)",
-        R"("op":"encode","prompts":[],"return_input_ids":1)", R"("op":"tokenize","texts":[1])"}) {
+        R"("op":"encode","prompts":[],"name":"")",
+        R"("op":"encode","prompts":[],"name":7)",
+        R"("op":"encode","prompts":[],"deadline_ms":0)",
+        R"("op":"encode","prompts":[],"deadline_ms":18446744073709551615)",
+        R"("op":"encode","prompts":[],"return_input_ids":1)",
+        R"("op":"tokenize","texts":[1])"}) {
     CAPTURE(fields);
     const Refusal refusal = refusal_of(R"({"id":"r",)" + fields + "}");
     CHECK(refusal.code == "bad_request");

@@ -51,7 +51,8 @@ TEST_CASE("an encode reply tells job, prompts, tensors and times") {
   CHECK(reply["name"] == "clip");
   CHECK(reply["prompts"][0]["status"] == "ok");
   CHECK(reply["prompts"][0]["tokens"] == 3);
-  CHECK(reply["prompts"][0]["tensors"][0] == json({{"name", "hidden_states.0"}, {"dtype", "F32"}, {"shape", {3, 96}}}));
+  CHECK(reply["prompts"][0]["tensors"][0] ==
+        json({{"name", "hidden_states.0"}, {"dtype", "F32"}, {"shape", {3, 96}}}));
   CHECK(reply["prompts"][1]["status"] == "error");
   CHECK(reply["prompts"][1]["error"]["code"] == "bad_token");
   CHECK(reply["ms"]["queue"] == 1.235);

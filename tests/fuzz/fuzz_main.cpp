@@ -1,5 +1,6 @@
-// Drives a libFuzzer target where libFuzzer is not at hand: runs the corpus as it is, then seeded mutations of it
-// until the time is over. Takes libFuzzer's own flags -max_total_time=SECONDS and -seed=N, then corpus folders.
+// Drives a libFuzzer target where libFuzzer is not at hand: runs the corpus as it is, then seeded mutations
+// of it until the time is over. Takes libFuzzer's own flags -max_total_time=SECONDS and -seed=N, then corpus
+// folders.
 
 #include <chrono>
 #include <cstdint>
@@ -33,13 +34,15 @@ std::vector<Input> read_corpus(const std::vector<std::string>& folders) {
 
 void mutate_once(Input& input, const std::vector<Input>& corpus, std::mt19937_64& random) {
   const auto below = [&](std::size_t bound) { return bound == 0 ? 0 : random() % bound; };
-  static constexpr std::uint8_t kTelling[] = {0, 1, 0x7f, 0x80, 0xff, '"', '{', '}', '[', ']', ':', ',', '\\', '-', '9'};
+  static constexpr std::uint8_t kTelling[] = {0,   1,   0x7f, 0x80, 0xff, '"', '{', '}',
+                                              '[', ']', ':',  ',',  '\\', '-', '9'};
   switch (random() % 6) {
     case 0:
       if (!input.empty()) input[below(input.size())] ^= static_cast<std::uint8_t>(1u << below(8));
       break;
     case 1:
-      input.insert(input.begin() + static_cast<std::ptrdiff_t>(below(input.size() + 1)), kTelling[below(sizeof kTelling)]);
+      input.insert(input.begin() + static_cast<std::ptrdiff_t>(below(input.size() + 1)),
+                   kTelling[below(sizeof kTelling)]);
       break;
     case 2:
       if (!input.empty()) input[below(input.size())] = kTelling[below(sizeof kTelling)];
@@ -85,15 +88,18 @@ int main(int argc, char** argv) {
     }
   }
   const std::vector<Input> corpus = read_corpus(folders);
-  std::printf("seed %llu, %zu inputs in the corpus, %.0f s\n", static_cast<unsigned long long>(seed), corpus.size(), seconds);
-  for (const Input& input : corpus) LLVMFuzzerTestOneInput(input.data(), input.size());
+  std::printf("seed %llu, %zu inputs in the corpus, %.0f s\n", static_cast<unsigned long long>(seed),
+              corpus.size(), seconds);
+  for (const Input& input : corpus)
+    LLVMFuzzerTestOneInput(input.data(), input.size());
 
   std::mt19937_64 random(seed);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   std::size_t runs = corpus.size();
   while (std::chrono::steady_clock::now() < end) {
     Input input = corpus[random() % corpus.size()];
-    for (std::size_t i = 1 + random() % 8; i > 0; --i) mutate_once(input, corpus, random);
+    for (std::size_t i = 1 + random() % 8; i > 0; --i)
+      mutate_once(input, corpus, random);
     LLVMFuzzerTestOneInput(input.data(), input.size());
     ++runs;
   }

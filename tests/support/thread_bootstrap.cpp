@@ -17,7 +17,8 @@ class Meeting {
  public:
   explicit Meeting(int num_ranks) : parts_(static_cast<std::size_t>(num_ranks)) {}
 
-  std::vector<std::vector<std::byte>> exchange(int rank, std::span<const std::byte> mine, Bootstrap::Milliseconds timeout) {
+  std::vector<std::vector<std::byte>> exchange(int rank, std::span<const std::byte> mine,
+                                               Bootstrap::Milliseconds timeout) {
     std::unique_lock lock(mutex_);
     parts_[static_cast<std::size_t>(rank)].assign(mine.begin(), mine.end());
     const std::size_t round = round_;
@@ -26,7 +27,8 @@ class Meeting {
       ++round_;
       complete_ = parts_;
       changed_.notify_all();
-    } else if (!changed_.wait_for(lock, timeout, [&] { return round_ != round || broken_; }) || round_ == round) {
+    } else if (!changed_.wait_for(lock, timeout, [&] { return round_ != round || broken_; }) ||
+               round_ == round) {
       throw BootstrapError("rank " + std::to_string(rank) + " waits in vain for the others");
     }
     return complete_;
@@ -59,13 +61,15 @@ class ThreadBootstrap final : public Bootstrap {
 
   std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout) override {
     std::vector<std::byte> all;
-    for (const auto& part : meeting_.exchange(info_.rank, mine, timeout)) all.insert(all.end(), part.begin(), part.end());
+    for (const auto& part : meeting_.exchange(info_.rank, mine, timeout))
+      all.insert(all.end(), part.begin(), part.end());
     return all;
   }
 
   void broadcast(std::span<std::byte> bytes, int root, Milliseconds timeout) override {
     const auto parts = meeting_.exchange(info_.rank, bytes, timeout);
-    std::copy(parts[static_cast<std::size_t>(root)].begin(), parts[static_cast<std::size_t>(root)].end(), bytes.begin());
+    std::copy(parts[static_cast<std::size_t>(root)].begin(), parts[static_cast<std::size_t>(root)].end(),
+              bytes.begin());
   }
 
   void announce(std::span<const std::byte> message, Milliseconds timeout) override {
@@ -107,7 +111,8 @@ void run_ranks(int num_ranks, const std::function<void(Bootstrap&)>& body) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   if (first_error) std::rethrow_exception(first_error);
 }
 

@@ -7,8 +7,9 @@
 
 namespace gemmad {
 
-/// Runs `body` once for each of `num_ranks` ranks, each on a thread of its own with a Bootstrap among them, and waits
-/// for all. An exception of one rank makes the others' exchanges fail; the first is thrown again here. abort() throws.
+/// Runs `body` once for each of `num_ranks` ranks, each on a thread of its own with a Bootstrap among them,
+/// and waits for all. An exception of one rank makes the others' exchanges fail; the first is thrown again
+/// here. abort() throws.
 void run_ranks(int num_ranks, const std::function<void(Bootstrap&)>& body);
 
 }  // namespace gemmad
