@@ -108,6 +108,7 @@ class Rank {
     facts_ = DaemonFacts{config_, files_->config(), std::string(collectives_->name()),
                          gather(bootstrap_, identity(), exchange_timeout), Clock::now()};
     start_endpoint();
+    first_status_ = runner_->exchange_status();
   }
 
   RankIdentity identity() const {
@@ -134,8 +135,7 @@ class Rank {
   void pass_on_stop() {
     const int signal = signals_.take();
     if (signal == 0) return;
-    if (stop_passed_on_) ::_exit(128 + signal);
-    stop_passed_on_ = true;
+    if (signals_.num_taken() > 1) ::_exit(128 + signal);
     if (!bootstrap_.ring_rank_0()) spdlog::warn("cannot reach rank 0 from this node: send it the signal, or use gemmactl shutdown");
   }
 
@@ -143,14 +143,14 @@ class Rank {
   bool take_stop_signal() {
     const int signal = signals_.take();
     if (signal == 0) return false;
-    if (stop_passed_on_) ::_exit(128 + signal);
-    stop_passed_on_ = true;
+    if (signals_.num_taken() > 1) ::_exit(128 + signal);
     return true;
   }
 
   void lead() {
     JobQueue queue(static_cast<std::size_t>(config_.queue_length));
     StatusBoard status;
+    status.set_ranks(std::move(first_status_));
     Metrics metrics;
     ControlServer control(std::move(*control_listener_), {facts_, *tokenizer_, queue, status, metrics},
                           {{signals_.fd(), [this] { return take_stop_signal(); }},
@@ -173,7 +173,6 @@ class Rank {
   const DaemonConfig& config_;
   const StopSignals& signals_;
   const bool is_leader_;
-  bool stop_passed_on_ = false;  // of the thread that watches the signals
   std::atomic<bool> endpoint_failed_ = false;
 
   std::optional<UnixListener> control_listener_;  // rank 0
@@ -186,6 +185,7 @@ class Rank {
   std::unique_ptr<Collectives> collectives_;
   std::optional<ResultStore> store_;
   std::optional<BatchRunner> runner_;
+  std::vector<RankStatus> first_status_;
   DaemonFacts facts_;
   std::optional<ReaderEndpoint> endpoint_;
 };

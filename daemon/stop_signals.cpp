@@ -1,6 +1,8 @@
 #include "daemon/stop_signals.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 
 #include <array>
 #include <atomic>
@@ -53,7 +55,30 @@ StopSignals::~StopSignals() {
 
 int StopSignals::take() const {
   std::uint8_t number = 0;
-  return ::read(read_end_.get(), &number, sizeof number) == 1 ? number : 0;
+  if (::read(read_end_.get(), &number, sizeof number) != 1) return 0;
+  ++num_taken_;
+  return number;
+}
+
+SecondSignalWatch::SecondSignalWatch(const StopSignals& signals)
+    : signals_(signals),
+      end_event_(check_system(::eventfd(0, EFD_CLOEXEC), "open an event to end the watch over signals")),
+      thread_([this] { watch(); }) {}
+
+SecondSignalWatch::~SecondSignalWatch() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(end_event_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void SecondSignalWatch::watch() const {
+  std::array<pollfd, 2> sources{{{signals_.fd(), POLLIN, 0}, {end_event_.get(), POLLIN, 0}}};
+  for (;;) {
+    if (::poll(sources.data(), sources.size(), -1) < 0 && errno != EINTR) return;
+    if ((sources[1].revents & POLLIN) != 0) return;
+    const int signal = signals_.take();
+    if (signal != 0 && signals_.num_taken() > 1) ::_exit(128 + signal);
+  }
 }
 
 }  // namespace gemmad
