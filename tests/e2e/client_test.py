@@ -11,7 +11,7 @@ from processes import is_running, poll, resident_bytes
 
 MEBIBYTE = 1 << 20
 # Long enough to be seen running: a second and more of computing.
-LARGE = {"prompts": [{"input_ids": [BOS] + [9] * 1023}] * 64, "layers": [8]}
+LARGE = {"prompts": [{"input_ids": [BOS] + [9] * 1023}] * 32, "layers": [8]}
 
 
 class ClientTestCase(DaemonTestCase):

@@ -64,6 +64,7 @@ class Daemon:
         self.log_file = None
         self.process = None
         self.pids = []
+        self.first_health = None
 
     # Start and end.
 
@@ -81,7 +82,8 @@ class Daemon:
                 raise AssertionError(f"the daemon ended with {self.process.returncode} at its start")
             try:
                 with Client(self.socket) as client:
-                    return client.call("health")["ok"]
+                    self.first_health = client.call("health")
+                    return self.first_health["ok"]
             except (FileNotFoundError, ConnectionError, EOFError):
                 return False
 

@@ -276,6 +276,14 @@ class Sockets(ScratchModel):
         self.assertEqual(file.read_text(), "precious")
 
 
+class FirstAnswer(unittest.TestCase):
+    def test_tells_the_state_of_every_rank(self):
+        with Daemon(ranks=2) as daemon:
+            ranks = daemon.first_health["ranks"]
+            self.assertEqual([rank["rank"] for rank in ranks], [0, 1])
+            self.assertEqual([rank["segment"]["bytes"] for rank in ranks], [64 << 20] * 2)
+
+
 class CommandLine(unittest.TestCase):
     """What needs no ranks."""
 

@@ -10,7 +10,7 @@ import unittest
 from harness import BOS, Daemon, gemmactl
 from processes import pending, poll
 
-LARGE = {"prompts": [{"input_ids": [BOS] + [9] * 1023}] * 64, "layers": [8]}
+LARGE = {"prompts": [{"input_ids": [BOS] + [9] * 1023}] * 32, "layers": [8]}
 FATAL_S = 10  # all ranks have left by then
 
 
@@ -152,6 +152,16 @@ class ToldTwice(StopTestCase):
                 self.assertLess(time.monotonic() - started, FATAL_S)
                 with self.assertRaises((EOFError, ConnectionError)):
                     client.read_line()
+
+    def test_a_second_signal_ends_a_stop_that_hangs(self):
+        daemon = self.start(heartbeat_ms=60000)
+        with daemon.client() as client:
+            self.assertTrue(client.call("encode", prompts=["a"])["ok"])  # from now on rank 0 asks rank 1 nothing
+        daemon.signal_rank(1, signal.SIGSTOP)  # rank 0 is done and waits for it to leave too
+        daemon.signal_rank(0, signal.SIGTERM)
+        poll(lambda: "stopped" in daemon.log(), "rank 0 has stopped serving")
+        daemon.signal_rank(0, signal.SIGTERM)
+        self.assert_ended(daemon, None, FATAL_S)
 
     def test_sigterm_to_mpirun_ends_all(self):
         daemon = self.start()
