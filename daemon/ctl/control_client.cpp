@@ -1,8 +1,10 @@
 #include "daemon/ctl/control_client.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -14,6 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTryEvery{50};
+// A daemon that still loads accepts connections and answers when it is ready. A living one answers at once.
+constexpr std::chrono::duration<double> kAnswersWithin{10};
 
 FileDescriptor connect_to(const std::string& path) {
   sockaddr_un address{};
@@ -29,6 +33,13 @@ FileDescriptor connect_to(const std::string& path) {
   return socket;
 }
 
+/// How long a recv may wait; 0 is for ever.
+void set_receive_timeout(int socket, std::chrono::duration<double> timeout) {
+  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(timeout).count();
+  const timeval limit{microseconds / 1'000'000, microseconds % 1'000'000};
+  check_system(::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), "set a socket's timeout");
+}
+
 }  // namespace
 
 ControlClient ControlClient::connect(const std::string& socket, std::chrono::duration<double> wait) {
@@ -37,7 +48,12 @@ ControlClient ControlClient::connect(const std::string& socket, std::chrono::dur
     std::string reason;
     try {
       ControlClient client(connect_to(socket));
-      if (client.call({{"op", "health"}}).value("ok", false)) return client;
+      const std::chrono::duration<double> left = deadline - Clock::now();
+      set_receive_timeout(client.socket_.get(), std::max(left, kAnswersWithin));
+      if (client.call({{"op", "health"}}).value("ok", false)) {
+        set_receive_timeout(client.socket_.get(), {});
+        return client;
+      }
       reason = "the daemon does not report its health";
     } catch (const SystemError& error) {
       reason = error.what();
@@ -93,6 +109,7 @@ std::string ControlClient::receive_line() {
     searched = received_.size();
     const auto size = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) throw ClientError("the daemon does not answer; it may still be loading");
     if (size <= 0) throw ClientError("the daemon went away before it answered");
     received_.append(buffer.data(), static_cast<std::size_t>(size));
   }
