@@ -44,23 +44,25 @@ def mpi_environment():
 class Daemon:
     """mpirun with gemmad in it, on a socket in a folder of its own. A context manager: starts and waits until ready.
 
-    `settings` are those of the config file. The folder goes at the end unless it was given.
+    `settings` are those of the config file. The folder goes at the end unless it was given. mpirun gives the other ranks
+    a second or two after one has failed; with `no_patience` it kills them at once.
     """
 
-    def __init__(self, ranks=1, model=TINY, folder=None, arguments=(), **settings):
+    def __init__(self, ranks=1, model=TINY, folder=None, arguments=(), no_patience=False, **settings):
         self.ranks = ranks
         self.own_folder = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="gemmad-e2e-"))
         self.socket = str(self.folder / "control.sock")
         settings = {"segment_mib": 64, **settings}
-        program = [str(GEMMAD)]
+        self.arguments = ["--socket", self.socket]
         if model is not None:
-            program += ["--model", str(model)]
-        program += ["--socket", self.socket]
+            self.arguments += ["--model", str(model)]
         for key, value in settings.items():
-            program += ["--set", f"{key}={value}"]
+            self.arguments += ["--set", f"{key}={value}"]
+        self.arguments += arguments
         self.command = [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "btl_vader_single_copy_mechanism",
-                        "none", "-n", str(ranks), *program, *arguments]
+                        "none", *(["--mca", "odls_base_sigkill_timeout", "0"] if no_patience else []),
+                        "-n", str(ranks), str(GEMMAD), *self.arguments]
         self.log_file = None
         self.process = None
         self.pids = []
@@ -101,10 +103,11 @@ class Daemon:
 
     def __exit__(self, kind, *_):
         try:
-            if kind is None and self.process.poll() is None:
-                self.stop()
-            elif kind is not None:
+            if kind is not None:
                 self.show_log()
+            elif self.process.poll() is None and self.stop() != 0:
+                self.show_log()
+                raise AssertionError(f"the daemon ended with {self.process.returncode}")
         finally:
             self.destroy()
 

@@ -51,7 +51,7 @@ class ScratchModel(unittest.TestCase):
 
     def refused(self, *words, status=CANNOT_START, ranks=1, daemon=None):
         """Starts gemmad: it must end by itself, say each word (a regular expression) once, and leave no socket."""
-        daemon = daemon or Daemon(ranks=ranks, model=self.model)
+        daemon = daemon or Daemon(ranks, self.model, no_patience=True)
         try:
             found = daemon.start().wait_exit()
             log = daemon.log()
@@ -195,7 +195,7 @@ class BadFiles(ScratchModel):
 
 class BadSettings(ScratchModel):
     def refused_setting(self, *words, ranks=1, **options):
-        self.refused(*words, status=WRONG_SETTINGS, daemon=Daemon(ranks=ranks, **options))
+        self.refused(*words, status=WRONG_SETTINGS, daemon=Daemon(ranks, no_patience=True, **options))
 
     def test_an_unknown_key_is_said_once_by_all_ranks(self):
         self.refused_setting("segment_mb", "segment_mib", ranks=2, segment_mb=4)
@@ -234,11 +234,11 @@ class Sockets(ScratchModel):
 
     def test_a_folder_that_others_may_write_in_is_refused(self):
         self.folder.chmod(0o777)
-        self.refused("other users may write", re.escape(str(self.folder)), "0700", daemon=Daemon(folder=self.folder))
+        self.refused("other users may write", re.escape(str(self.folder)), "0700", daemon=Daemon(folder=self.folder, no_patience=True))
 
     def test_a_second_daemon_is_refused_and_the_first_is_unharmed(self):
         with Daemon(ranks=2) as first:
-            second = Daemon(ranks=2, folder=first.folder)
+            second = Daemon(ranks=2, folder=first.folder, no_patience=True)
             self.addCleanup(second.destroy)
             self.assertEqual(second.start().wait_exit(), CANNOT_START, second.log())
             said = [line for line in second.log().splitlines() if "another daemon" in line]
@@ -263,7 +263,7 @@ class Sockets(ScratchModel):
         with socket.socket(socket.AF_UNIX) as other:
             other.bind(str(self.folder / "control.sock"))
             other.listen()
-            daemon = Daemon(folder=self.folder)
+            daemon = Daemon(folder=self.folder, no_patience=True)
             self.addCleanup(daemon.destroy)
             self.assertEqual(daemon.start().wait_exit(), CANNOT_START)
             self.assertIn("another program listens", daemon.log())
@@ -272,7 +272,7 @@ class Sockets(ScratchModel):
     def test_a_file_that_is_no_socket_is_left_alone(self):
         file = self.folder / "control.sock"
         file.write_text("precious")
-        self.refused("no socket", "control.sock", daemon=Daemon(folder=self.folder))
+        self.refused("no socket", "control.sock", daemon=Daemon(folder=self.folder, no_patience=True))
         self.assertEqual(file.read_text(), "precious")
 
 

@@ -6,11 +6,13 @@ import signal
 import tempfile
 import time
 import unittest
+from pathlib import Path
 
-from harness import BOS, Daemon, gemmactl
-from processes import pending, poll
+from harness import BOS, GEMMAD, TESTS, Daemon, gemmactl
+from processes import is_running, pending, poll
 
 LARGE = {"prompts": [{"input_ids": [BOS] + [9] * 1023}] * 32, "layers": [8]}
+LAUNCH = TESTS.parent / "scripts" / "launch.sh"
 FATAL_S = 10  # all ranks have left by then
 
 
@@ -93,6 +95,18 @@ class AskedToStop(StopTestCase):
         self.assertEqual(reply["error"]["code"], "shutting_down", reply)
         self.assert_clean_stop(daemon)
 
+    def test_work_that_waits_for_space_is_refused_when_the_time_is_over(self):
+        daemon = self.start(ranks=1, segment_mib=1, drain_ms=300, heartbeat_ms=50)
+        request = {"prompts": LARGE["prompts"][:2], "layers": [8]}
+        with daemon.client() as client, daemon.reader() as reader:
+            self.assertTrue(reader.acquire(client.call("encode", **request)["job"])["ok"])
+            client.send_request("encode", **request)
+            poll(lambda: daemon.health()["queue"]["waiting"], "it waits for space")
+            daemon.signal_rank(0, signal.SIGTERM)
+            reply = client.read_reply()
+            self.assertEqual(reply["error"]["code"], "shutting_down", reply)
+            self.assert_clean_stop(daemon)
+
     def test_gemmactl_shutdown_returns_when_it_has_stopped(self):
         daemon = self.start()
         client = self.begin(daemon)
@@ -167,6 +181,43 @@ class ToldTwice(StopTestCase):
         daemon = self.start()
         daemon.process.send_signal(signal.SIGTERM)
         self.assert_ended(daemon, None, FATAL_S)
+
+
+class Launcher(StopTestCase):
+    """scripts/launch.sh stays in front of mpirun."""
+
+    def start(self, ranks=2, **options):
+        daemon = Daemon(ranks, **options)
+        daemon.command = [str(LAUNCH), "-n", str(ranks), "--oversubscribe", "--build", str(Path(GEMMAD).parents[1]),
+                          *daemon.arguments]
+        self.addCleanup(daemon.destroy)
+        self.addCleanup(self.kill_ranks, daemon)
+        return daemon.start().wait_ready()
+
+    def kill_ranks(self, daemon):
+        for pid in daemon.pids:  # they have a session of their own
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+
+    def test_passes_a_signal_on_and_ends_as_the_daemon_does(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number):
+                daemon = self.start()
+                client = self.begin(daemon)
+                daemon.process.send_signal(number)
+                self.assertTrue(client.read_reply()["ok"])
+                self.assert_clean_stop(daemon)
+                self.assertFalse([pid for pid in daemon.pids if is_running(pid)])
+
+    def test_a_second_signal_ends_all_at_once(self):
+        daemon = self.start()
+        self.begin(daemon)
+        daemon.signal_rank(1, signal.SIGSTOP)
+        daemon.process.send_signal(signal.SIGTERM)
+        poll(lambda: "stopping" in daemon.log(), "it drains")
+        daemon.process.send_signal(signal.SIGTERM)
+        self.assert_ended(daemon, None, FATAL_S)
+        self.assertFalse([pid for pid in daemon.pids if is_running(pid)])
 
 
 class Killed(StopTestCase):
