@@ -18,6 +18,8 @@ class OneRankCollectives final : public Collectives {
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_one_rank_collectives() { return std::make_unique<OneRankCollectives>(); }
+std::unique_ptr<Collectives> make_one_rank_collectives() {
+  return std::make_unique<OneRankCollectives>();
+}
 
 }  // namespace gemmad

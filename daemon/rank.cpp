@@ -63,12 +63,17 @@ class Rank {
     step([&] {
       if (is_leader_) control_listener_.emplace(UnixListener::bind(config_.socket));
     });
-    step([&] { reader_listener_.emplace(UnixListener::bind(reader_socket(config_, bootstrap_.info().rank))); });
+    step([&] {
+      reader_listener_.emplace(UnixListener::bind(reader_socket(config_, bootstrap_.info().rank)));
+    });
     step([&] {
       files_.emplace(open_model(config_.model));
       if (is_leader_) tokenizer_.emplace(Tokenizer::load(files_->tokenizer_file()));
     });
-    step([&] { segment_.emplace(Segment::create(static_cast<std::uint64_t>(config_.segment_mib * kMebibyte), bootstrap_.info().rank)); });
+    step([&] {
+      segment_.emplace(Segment::create(static_cast<std::uint64_t>(config_.segment_mib * kMebibyte),
+                                       bootstrap_.info().rank));
+    });
     step([&] { load_encoder(); });
     make_services();
   }
@@ -89,10 +94,11 @@ class Rank {
     ops_ = make_cpu_ops(compute_threads(config_, bootstrap_.info()));
     std::optional<LoadProgressLine> line;
     if (is_leader_) line.emplace("loading " + config_.model);
-    TextWeights weights = load_text_weights(*files_, *ops_, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
-      if (line) line->update(done_bytes, total_bytes);
-      if (signals_.take() != 0) throw StepInterrupted("stopped while loading");
-    });
+    TextWeights weights =
+        load_text_weights(*files_, *ops_, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+          if (line) line->update(done_bytes, total_bytes);
+          if (signals_.take() != 0) throw StepInterrupted("stopped while loading");
+        });
     encoder_.emplace(files_->config(), std::move(weights), *ops_, config_.batch_tokens);
   }
 
@@ -115,8 +121,9 @@ class Rank {
     RankIdentity identity;
     identity.pid = ::getpid();
     identity.node = bootstrap_.info().node;
-    ::gethostname(identity.host.data(), identity.host.size() - 1);
-    identity.reader_socket = fixed_text<sizeof identity.reader_socket>(reader_socket(config_, bootstrap_.info().rank));
+    check_system(::gethostname(identity.host.data(), identity.host.size() - 1), "ask for this host's name");
+    identity.reader_socket =
+        fixed_text<sizeof identity.reader_socket>(reader_socket(config_, bootstrap_.info().rank));
     identity.device = fixed_text<sizeof identity.device>(ops_->description());
     identity.weight_bytes = encoder_->weight_bytes();
     identity.workspace_bytes = encoder_->workspace_bytes();
@@ -127,7 +134,8 @@ class Rank {
     ReaderEndpoint::Options options;
     options.on_fatal = [this](const std::string&) { endpoint_failed_ = true; };
     if (!is_leader_) options.watches.push_back({signals_.fd(), [this] { pass_on_stop(); }});
-    endpoint_.emplace(std::move(*reader_listener_), reader_limits(config_), *segment_, *store_, std::move(options));
+    endpoint_.emplace(std::move(*reader_listener_), reader_limits(config_), *segment_, *store_,
+                      std::move(options));
     reader_listener_.reset();
   }
 
@@ -136,7 +144,8 @@ class Rank {
     const int signal = signals_.take();
     if (signal == 0) return;
     if (signals_.num_taken() > 1) ::_exit(128 + signal);
-    if (!bootstrap_.ring_rank_0()) spdlog::warn("cannot reach rank 0 from this node: send it the signal, or use gemmactl shutdown");
+    if (!bootstrap_.ring_rank_0())
+      spdlog::warn("cannot reach rank 0 from this node: send it the signal, or use gemmactl shutdown");
   }
 
   /// A first signal asks to stop; a second one ends at once.
@@ -160,7 +169,8 @@ class Rank {
                  ops_->description(), config_.socket);
     const LeaderSettings settings{config_.batch_tokens, milliseconds(config_.heartbeat_ms),
                                   milliseconds(config_.collective_timeout_ms)};
-    Leader({bootstrap_, *runner_, queue, control, status, metrics, [this] { check_endpoint(); }}, settings).run();
+    Leader({bootstrap_, *runner_, queue, control, status, metrics, [this] { check_endpoint(); }}, settings)
+        .run();
     control.join();
     spdlog::info("stopped");
   }

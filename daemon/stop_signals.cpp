@@ -42,14 +42,16 @@ StopSignals::StopSignals() {
   read_end_.reset(ends[0]);
   write_end_.reset(ends[1]);
   int nobody = -1;
-  if (!handler_pipe.compare_exchange_strong(nobody, ends[1])) throw std::logic_error("signals are caught already");
+  if (!handler_pipe.compare_exchange_strong(nobody, ends[1]))
+    throw std::logic_error("signals are caught already");
   set_handler(SIGPIPE, SIG_IGN);
   set_handler(SIGTERM, write_signal_number);
   set_handler(SIGINT, write_signal_number);
 }
 
 StopSignals::~StopSignals() {
-  for (int signal : {SIGTERM, SIGINT}) std::signal(signal, SIG_DFL);
+  for (int signal : {SIGTERM, SIGINT})
+    std::signal(signal, SIG_DFL);
   handler_pipe = -1;
 }
 

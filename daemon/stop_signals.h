@@ -8,9 +8,9 @@
 
 namespace gemmad {
 
-/// Catches the two signals while it lives; what arrives waits here, in order. SIGPIPE is ignored. One at a time in a
-/// process. A handler and a pipe rather than a signalfd: libraries start threads before main, whose signal masks nobody
-/// sets, and a signal that such a thread gets would end the process.
+/// Catches the two signals while it lives; what arrives waits here, in order. SIGPIPE is ignored. One at a
+/// time in a process. A handler and a pipe rather than a signalfd: libraries start threads before main, whose
+/// signal masks nobody sets, and a signal that such a thread gets would end the process.
 class StopSignals {
  public:
   /// Throws SystemError, and std::logic_error when one lives already.
@@ -33,8 +33,8 @@ class StopSignals {
   mutable std::atomic<int> num_taken_{0};
 };
 
-/// Takes the signals on a thread of its own while it lives, for the time when a stop is under way and nobody else looks:
-/// the second one that was ever taken ends the process at once with 128 + its number.
+/// Takes the signals on a thread of its own while it lives, for the time when a stop is under way and nobody
+/// else looks: the second one that was ever taken ends the process at once with 128 + its number.
 class SecondSignalWatch {
  public:
   /// `signals` must outlive it. Throws SystemError.
