@@ -159,7 +159,9 @@ class Gemmactl(DaemonTestCase):
                 self.assertAlmostEqual(found / wanted, 1, delta=1e-5)
 
     def test_the_example_reader_says_why_there_is_no_result(self):
-        done = run_program(READER_EXAMPLE, str(self.folder / "nothing.sock"), "1")
+        file = self.folder / "no folder"
+        file.touch()
+        done = run_program(READER_EXAMPLE, file / "nothing.sock", "1")  # such a socket can never come
         self.assertEqual(done.returncode, 1)
         self.assertIn("nothing.sock", done.stderr)
 
