@@ -77,9 +77,6 @@ class LineServer {
   /// client's stall timeout ends. Throws SystemError when epoll fails.
   void run_once(std::chrono::milliseconds timeout);
 
-  void set_limits_stall_timeout(std::chrono::milliseconds stall_timeout) {
-    limits_.stall_timeout = stall_timeout;
-  }
   std::size_t num_clients() const;
   /// No new clients; the socket's name goes, the lock beside it is held on. Clients stay.
   void stop_listening();

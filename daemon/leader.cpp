@@ -74,6 +74,7 @@ void Leader::hand_over(JobQueue::Work work, BatchReport report, Clock::time_poin
     }
     if (outcome.kind == JobOutcome::Kind::kPublished) {
       tokens += queued.job.num_tokens();
+      parts_.metrics.add("gemmad_delivered_bytes_total", static_cast<double>(outcome.size_bytes));
       for (const PromptResult& prompt : outcome.prompts)
         prompts += prompt.ok ? 1 : 0;
     } else {
@@ -85,10 +86,6 @@ void Leader::hand_over(JobQueue::Work work, BatchReport report, Clock::time_poin
   if (!completed.empty()) {
     spdlog::debug("batch of {} jobs, {} tokens: compute {:.2f} ms, deliver {:.2f} ms", completed.size(),
                   tokens, report.compute_ms, report.deliver_ms);
-  }
-  for (const CompletedJob& job : completed) {
-    if (job.outcome.kind != JobOutcome::Kind::kPublished) continue;
-    parts_.metrics.add("gemmad_delivered_bytes_total", static_cast<double>(job.outcome.size_bytes));
   }
   count(report, prompts, tokens);
   // Names are freed before anybody hears: a client may use one again as soon as it has its reply.

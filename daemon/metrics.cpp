@@ -57,12 +57,6 @@ void Metrics::set(const std::string& series, double value) {
   series_[series] = value;
 }
 
-double Metrics::value(const std::string& series) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = series_.find(series);
-  return found == series_.end() ? 0 : found->second;
-}
-
 std::string Metrics::text() const {
   const std::lock_guard lock(mutex_);
   std::string out;

@@ -13,7 +13,6 @@ class Metrics {
  public:
   void add(const std::string& series, double amount = 1);
   void set(const std::string& series, double value);
-  double value(const std::string& series) const;
 
   /// The exposition text: HELP and TYPE of each family, then its series, sorted.
   std::string text() const;

@@ -15,7 +15,6 @@ class ModelFiles {
  public:
   ModelFiles(std::filesystem::path directory, TextConfig config, Checkpoint checkpoint);
 
-  const std::filesystem::path& directory() const { return directory_; }
   const TextConfig& config() const { return config_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   /// The tokenizer.json; present and not empty when the directory was opened. Its contents are the
