@@ -26,8 +26,18 @@ struct RankInfo {
   int ranks_on_node = 1;
 };
 
-/// The exchanges are collective: every rank calls the same ones in the same order, from its engine thread.
-/// Each waits for the other ranks without spinning for long, and throws BootstrapError past `timeout`.
+/// Bytes for, or from, one other rank. Views; they stay the caller's.
+struct Outgoing {
+  int to = 0;
+  std::span<const std::byte> bytes;
+};
+struct Incoming {
+  int from = 0;
+  std::span<std::byte> bytes;
+};
+
+/// Used by the engine thread alone, but for ring_rank_0 and the doorbell. Every wait spins only for a moment,
+/// and throws BootstrapError past `timeout`, naming the ranks that did not answer.
 class Bootstrap {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -36,11 +46,15 @@ class Bootstrap {
 
   virtual const RankInfo& info() const = 0;
 
-  /// Every rank gives `mine` (the same size on all ranks) and gets all of them, rank after rank.
-  virtual std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout) = 0;
+  /// Hands over all of `outgoing`, fills all of `incoming`; waits for both. Between two ranks messages are
+  /// matched in the order of the calls and of their places in them, and must be of equal sizes. Empty ones
+  /// are passed over.
+  virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                        Milliseconds timeout) = 0;
 
-  /// Fills `bytes` on every rank with those of `root`. The same size on all ranks.
-  virtual void broadcast(std::span<std::byte> bytes, int root, Milliseconds timeout) = 0;
+  /// Every rank gives `mine` (the same size on all ranks) and gets all of them, rank after rank. Collective:
+  /// every rank calls it at the same place of its exchanges.
+  std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout);
 
   /// Rank 0 only: hands `message` to every other rank and wakes it. Returns when all have taken it.
   virtual void announce(std::span<const std::byte> message, Milliseconds timeout) = 0;

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -22,6 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kAnnouncementTag = 1;
+constexpr int kExchangeTag = 2;
 // MPI counts are ints: larger transfers go in pieces.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 constexpr std::chrono::milliseconds kStartTimeout{60'000};
@@ -34,27 +38,91 @@ void check_mpi(int result, const char* call) {
   throw BootstrapError(std::string(call) + ": " + std::string(text.data(), static_cast<std::size_t>(size)));
 }
 
-/// Waits for `request`: a short while busily, for the sake of latency, then in naps, so that ranks which
-/// share a core get on. A request past its deadline cannot be taken back, so the caller must treat the error
-/// as fatal.
-void wait_for(MPI_Request request, Bootstrap::Milliseconds timeout, const char* what) {
-  const auto start = Clock::now();
-  for (;;) {
-    int done = 0;
-    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
-    if (done != 0) return;
-    const auto waited = Clock::now() - start;
-    if (waited > timeout) {
-      throw BootstrapError(std::string(what) + ": no answer from the other ranks within " +
-                           std::to_string(timeout.count()) + " ms; one of them hangs or died");
-    }
-    if (waited < std::chrono::microseconds(200)) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(waited < std::chrono::milliseconds(20) ? std::chrono::microseconds(20)
-                                                                         : std::chrono::microseconds(200));
+template <typename Byte, typename Body>
+void for_each_piece(std::span<Byte> bytes, const Body& body) {
+  for (std::size_t first = 0; first < bytes.size(); first += kPieceBytes)
+    body(bytes.subspan(first, std::min(kPieceBytes, bytes.size() - first)));
+}
+
+/// Sends and receives under way, each with the rank at its other end.
+class Requests {
+ public:
+  /// Room for one more, which MPI writes. `receives`: the bytes it must bring; negative for a send.
+  MPI_Request* add(int peer, std::int64_t receives = -1) {
+    return &requests_.emplace_back(Entry{MPI_REQUEST_NULL, peer, receives}).request;
+  }
+
+  /// Waits for all: a short while busily, for the sake of latency, then in naps, so that ranks which share a
+  /// core get on. What is past its deadline cannot be taken back, so the caller must treat the error as
+  /// fatal.
+  void wait(Bootstrap::Milliseconds timeout, const char* what) {
+    const auto start = Clock::now();
+    while (!test(what)) {
+      const auto waited = Clock::now() - start;
+      if (waited > timeout) {
+        throw BootstrapError(std::string(what) + ": no answer from " + missing() + " within " +
+                             std::to_string(timeout.count()) + " ms; it hangs or died");
+      }
+      if (waited < std::chrono::microseconds(200)) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(waited < std::chrono::milliseconds(20) ? std::chrono::microseconds(20)
+                                                                           : std::chrono::microseconds(200));
+      }
     }
   }
+
+ private:
+  struct Entry {
+    MPI_Request request;
+    int peer;
+    std::int64_t receives;
+  };
+
+  bool test(const char* what) {
+    for (; first_open_ < requests_.size(); ++first_open_) {
+      Entry& entry = requests_[first_open_];
+      int done = 0;
+      MPI_Status status;
+      check_mpi(MPI_Test(&entry.request, &done, &status), what);
+      if (done == 0) return false;
+      if (entry.receives >= 0) check_size(entry, status, what);
+    }
+    return true;
+  }
+
+  /// A rank that failed where others went on is at another exchange than they: nothing it says fits.
+  static void check_size(const Entry& entry, const MPI_Status& status, const char* what) {
+    int count = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+    if (count == entry.receives) return;
+    throw BootstrapError(std::string(what) + ": rank " + std::to_string(entry.peer) + " is out of step: " +
+                         std::to_string(count) + " bytes came, expected " + std::to_string(entry.receives));
+  }
+
+  /// "rank 2", "ranks 2, 3".
+  std::string missing() {
+    std::set<int> ranks;
+    for (std::size_t i = first_open_; i < requests_.size(); ++i) {
+      int done = 0;
+      MPI_Test(&requests_[i].request, &done, MPI_STATUS_IGNORE);
+      if (done == 0) ranks.insert(requests_[i].peer);
+    }
+    std::string text;
+    for (const int rank : ranks)
+      text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+  }
+
+  std::deque<Entry> requests_;  // MPI keeps their addresses
+  std::size_t first_open_ = 0;
+};
+
+/// For tests: takes every so many ranks of one machine for a node of their own, which shares nothing with the
+/// others. 0: nodes are as MPI finds them.
+int forced_ranks_per_node() {
+  const char* text = std::getenv("GEMMAD_RANKS_PER_NODE");
+  return text == nullptr ? 0 : std::max(0, std::atoi(text));
 }
 
 class MpiBootstrap final : public Bootstrap {
@@ -72,40 +140,37 @@ class MpiBootstrap final : public Bootstrap {
 
   const RankInfo& info() const override { return info_; }
 
-  std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout) override {
-    if (mine.size() > INT_MAX) throw BootstrapError("all_gather: a part of over 2 GiB");
-    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(info_.num_ranks));
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int count = static_cast<int>(mine.size());
-    check_mpi(
-        MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD, &request),
-        "MPI_Iallgather");
-    wait_for(request, timeout, "gather from all ranks");
-    return all;
-  }
-
-  void broadcast(std::span<std::byte> bytes, int root, Milliseconds timeout) override {
-    for (std::size_t first = 0; first < bytes.size(); first += kPieceBytes) {
-      const int count = static_cast<int>(std::min(kPieceBytes, bytes.size() - first));
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Ibcast(bytes.data() + first, count, MPI_BYTE, root, MPI_COMM_WORLD, &request),
-                "MPI_Ibcast");
-      wait_for(request, timeout, "broadcast");
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                Milliseconds timeout) override {
+    Requests requests;
+    for (const Incoming& message : incoming) {
+      for_each_piece(message.bytes, [&](std::span<std::byte> piece) {
+        check_mpi(
+            MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, message.from, kExchangeTag,
+                      MPI_COMM_WORLD, requests.add(message.from, static_cast<std::int64_t>(piece.size()))),
+            "MPI_Irecv");
+      });
     }
+    for (const Outgoing& message : outgoing) {
+      for_each_piece(message.bytes, [&](std::span<const std::byte> piece) {
+        check_mpi(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, message.to, kExchangeTag,
+                            MPI_COMM_WORLD, requests.add(message.to)),
+                  "MPI_Isend");
+      });
+    }
+    requests.wait(timeout, "exchange between ranks");
   }
 
   void announce(std::span<const std::byte> message, Milliseconds timeout) override {
     if (message.size() > INT_MAX) throw BootstrapError("announce: a message of over 2 GiB");
-    std::vector<MPI_Request> requests;
+    Requests requests;
     for (int rank = 1; rank < info_.num_ranks; ++rank) {
-      requests.push_back(MPI_REQUEST_NULL);
       check_mpi(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, rank, kAnnouncementTag,
-                          MPI_COMM_WORLD, &requests.back()),
+                          MPI_COMM_WORLD, requests.add(rank)),
                 "MPI_Isend");
       doorbell_.ring(doorbells_[static_cast<std::size_t>(rank)]);
     }
-    for (MPI_Request request : requests)
-      wait_for(request, timeout, "announce");
+    requests.wait(timeout, "announcement");
   }
 
   std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) override {
@@ -138,8 +203,13 @@ class MpiBootstrap final : public Bootstrap {
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &info_.rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &info_.num_ranks), "MPI_Comm_size");
     MPI_Comm on_node = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL, &on_node),
-              "MPI_Comm_split_type");
+    if (const int ranks = forced_ranks_per_node(); ranks > 0) {
+      check_mpi(MPI_Comm_split(MPI_COMM_WORLD, info_.rank / ranks, info_.rank, &on_node), "MPI_Comm_split");
+    } else {
+      check_mpi(
+          MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL, &on_node),
+          "MPI_Comm_split_type");
+    }
     check_mpi(MPI_Comm_rank(on_node, &info_.rank_on_node), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(on_node, &info_.ranks_on_node), "MPI_Comm_size");
     int first_rank = info_.rank;
@@ -181,9 +251,9 @@ class MpiBootstrap final : public Bootstrap {
     int count = 0;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
     std::vector<std::byte> bytes(static_cast<std::size_t>(count));
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Imrecv(bytes.data(), count, MPI_BYTE, &message, &request), "MPI_Imrecv");
-    wait_for(request, kStartTimeout, "receive an announcement");
+    Requests requests;
+    check_mpi(MPI_Imrecv(bytes.data(), count, MPI_BYTE, &message, requests.add(0)), "MPI_Imrecv");
+    requests.wait(kStartTimeout, "announcement");
     return bytes;
   }
 

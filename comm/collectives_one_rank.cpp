@@ -1,4 +1,3 @@
-#include <stdexcept>
 #include <string>
 
 #include "comm/collectives.h"
@@ -9,17 +8,29 @@ namespace {
 
 class OneRankCollectives final : public Collectives {
  public:
-  std::string_view name() const override { return "one rank"; }
+  void broadcast(TensorView, int root, Stream) override { check(root); }
+  void all_reduce(TensorView, Stream) override {}
+  void send(ConstTensorView, int to, Stream) override { refuse(to); }
+  void receive(TensorView, int from, Stream) override { refuse(from); }
 
-  void broadcast(TensorView, int root) override {
-    if (root != 0) throw std::invalid_argument("broadcast: root " + std::to_string(root) + " of 1 rank");
+ private:
+  static void check(int member) {
+    if (member != 0) refuse(member);
+  }
+  [[noreturn]] static void refuse(int member) {
+    throw std::invalid_argument("a group of one rank has no other member, least of all " +
+                                std::to_string(member));
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_one_rank_collectives() {
-  return std::make_unique<OneRankCollectives>();
+Transport one_rank_transport() {
+  return {"one rank",
+          [](const std::vector<int>& ranks, std::chrono::milliseconds) -> std::unique_ptr<Collectives> {
+            if (ranks.size() != 1) throw std::invalid_argument("one rank makes groups of itself alone");
+            return std::make_unique<OneRankCollectives>();
+          }};
 }
 
 }  // namespace gemmad

@@ -15,12 +15,13 @@ constexpr std::size_t kMaxFinishedRanges = 4096;
 
 ResultStore::ResultStore(Segment& segment, Options options, Clock clock)
     : segment_(segment),
-      options_(options),
       clock_(clock ? std::move(clock) : Clock(&std::chrono::steady_clock::now)),
+      options_(options),
       allocator_(kSegmentHeaderBytes, segment.bytes().size()),
       finished_(kMaxFinishedRanges) {}
 
-ReserveVerdict ResultStore::reserve(JobId job, const std::string& name, std::uint64_t size_bytes) {
+ReserveVerdict ResultStore::reserve(JobId job, const std::string& name, std::uint64_t size_bytes,
+                                    std::int64_t num_readers) {
   const std::lock_guard lock(mutex_);
   if (results_.contains(job)) {
     throw std::logic_error("job " + std::to_string(job) + " is reserved or published already");
@@ -43,8 +44,14 @@ ReserveVerdict ResultStore::reserve(JobId job, const std::string& name, std::uin
   result.name = name;
   result.offset = offset;
   result.size_bytes = size_bytes;
+  result.readers_to_come = num_readers;
   if (!name.empty()) jobs_of_names_[name] = job;
   return ReserveVerdict::kReserved;
+}
+
+void ResultStore::set_ttl(std::chrono::milliseconds ttl) {
+  const std::lock_guard lock(mutex_);
+  options_.ttl = ttl;
 }
 
 std::span<std::byte> ResultStore::block(JobId job) const {
@@ -109,7 +116,7 @@ AcquireOutcome ResultStore::acquire_job(JobId job, ConnectionId connection) {
     const LeaseId lease = next_lease_++;
     leases_.emplace(lease, Lease{job, connection});
     ++result.num_leases;
-    result.was_acquired = true;
+    --result.readers_to_come;
     return Acquired{lease, job, result.prompts};
   }
   const auto failure = failures_.find(job);
@@ -197,7 +204,7 @@ bool ResultStore::name_is_free(const std::string& name) const {
   const auto result = results_.find(holder->second);
   // Held by a failure: its readers have been told, or will not come.
   if (result == results_.end()) return true;
-  return result->second.was_acquired && result->second.num_leases == 0;
+  return result->second.readers_to_come <= 0 && result->second.num_leases == 0;
 }
 
 void ResultStore::drop_name(const std::string& name, JobId holder) {
@@ -253,7 +260,7 @@ void ResultStore::expire_locked() {
 bool ResultStore::evict_one() {
   for (const auto& [age, job] : published_) {
     const auto result = results_.find(job);
-    if (!result->second.was_acquired || result->second.num_leases > 0) continue;
+    if (result->second.readers_to_come > 0 || result->second.num_leases > 0) continue;
     drop_published(result);
     return true;
   }

@@ -79,8 +79,8 @@ using AcquireOutcome = std::variant<Pending, Failed, Gone, Acquired>;
 /// order is age.
 ///
 /// A result leaves when it has no lease and either its time to live is over or, where a reservation needs the
-/// space, it was acquired at least once. A result that nobody acquired yet is kept for its time to live; a
-/// leased one always.
+/// space, it was acquired as often as it has readers. A result that a reader has yet to acquire is kept for
+/// its time to live; a leased one always.
 class ResultStore {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
@@ -102,10 +102,12 @@ class ResultStore {
 
   // Engine side.
 
-  /// Sets space aside for a job; `name` may be empty, `size_bytes` may be 0. Evicts as the class says, oldest
+  /// Sets space aside for a job that `num_readers` (at least 1) will come for; `name` may be empty,
+  /// `size_bytes` may be 0. Evicts as the class says, oldest
   /// first, but only when the space free now does not do. The name belongs to the job from now on. Throws
   /// std::logic_error when the job was reserved before and not given back.
-  ReserveVerdict reserve(JobId job, const std::string& name, std::uint64_t size_bytes);
+  ReserveVerdict reserve(JobId job, const std::string& name, std::uint64_t size_bytes,
+                         std::int64_t num_readers = 1);
   /// The reserved space, `size_bytes` long; the caller writes it without a lock until it publishes.
   /// Throws std::logic_error without a reservation, as do block_offset and publish.
   std::span<std::byte> block(JobId job) const;
@@ -132,6 +134,8 @@ class ResultStore {
   /// Drops results and failures whose time is over. Reserving does so by itself.
   void expire();
   Stats stats() const;
+  /// Of results and failures from now on.
+  void set_ttl(std::chrono::milliseconds ttl);
   /// `on_change` is called after each publish and fail, on the caller's thread, without the store's lock; it
   /// must not call set_on_change. Once this returns, the earlier function is not running and will not be
   /// called again.
@@ -147,7 +151,7 @@ class ResultStore {
     std::uint64_t age = 0;                                     // the key in published_
     TimePoint expires_at;
     std::size_t num_leases = 0;
-    bool was_acquired = false;
+    std::int64_t readers_to_come = 1;
   };
   struct Failure {
     std::string name;
@@ -179,10 +183,10 @@ class ResultStore {
   void notify();
 
   Segment& segment_;
-  const Options options_;
   const Clock clock_;
 
   mutable std::mutex mutex_;  // of all below, but for the last two
+  Options options_;
   BlockAllocator allocator_;
   Results results_;
   std::map<std::uint64_t, JobId> published_;  // by age

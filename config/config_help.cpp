@@ -13,6 +13,7 @@ namespace {
 struct TypeName {
   std::string operator()(const PathField&) const { return "path"; }
   std::string operator()(const IntegerField&) const { return "integer"; }
+  std::string operator()(const IntegerListField&) const { return "list"; }
   std::string operator()(const EnumField&) const { return "enum"; }
 };
 
@@ -22,6 +23,9 @@ struct Bounds {
   }
   std::string operator()(const IntegerField& field) const {
     return std::to_string(field.min) + ".." + std::to_string(field.max);
+  }
+  std::string operator()(const IntegerListField& field) const {
+    return "each " + std::to_string(field.min) + ".." + std::to_string(field.max);
   }
   std::string operator()(const EnumField& field) const {
     std::string result;

@@ -18,6 +18,12 @@ struct FieldSchema {
   json operator()(const IntegerField& field) const {
     return {{"type", "integer"}, {"minimum", field.min}, {"maximum", field.max}};
   }
+  json operator()(const IntegerListField& field) const {
+    return {{"type", "array"},
+            {"items", {{"type", "integer"}, {"minimum", field.min}, {"maximum", field.max}}},
+            {"maxItems", field.max_items},
+            {"uniqueItems", true}};
+  }
   json operator()(const EnumField& field) const { return {{"enum", field.names}}; }
 };
 

@@ -16,7 +16,10 @@ using nlohmann::json;
 namespace {
 
 // Each in the order of its enum.
-constexpr std::string_view kModeNames[] = {"batch_parallel"};
+constexpr std::string_view kModeNames[] = {"sharded", "batch_parallel", "adaptive"};
+constexpr std::string_view kStrategyNames[] = {"tensor", "layer"};
+constexpr std::string_view kSegmentsNames[] = {"per_rank", "per_node"};
+constexpr std::string_view kWeightsCacheNames[] = {"node", "none"};
 constexpr std::string_view kDeviceNames[] = {"auto", "cpu"};
 constexpr std::string_view kLogLevelNames[] = {"trace", "debug", "info", "warn", "error"};
 
@@ -35,13 +38,29 @@ constexpr bool kRunTime = true;
 // hence 95.
 constexpr ConfigRow kRows[] = {
     {"model", PathField{&C::model, 4096}, "", kFixed, "Hugging Face model directory; needed to run"},
-    {"mode", enum_field<&C::mode>(kModeNames), "", kFixed, "how a batch is spread over the ranks"},
+    {"mode", enum_field<&C::mode>(kModeNames), "", kRunTime,
+     "sharded: a replica is cut over ranks; batch_parallel: every rank has one, prompts are dealt; adaptive: "
+     "every rank has one, each job is dealt or cut, whichever is faster"},
+    {"strategy", enum_field<&C::strategy>(kStrategyNames), "", kRunTime,
+     "how sharded cuts: tensor, every layer into slices; layer, the layers into runs"},
+    {"ranks_per_replica", IntegerField{&C::ranks_per_replica, 0, 9999}, "ranks", kRunTime,
+     "of sharded; 0: one replica over all ranks that encode; less than these: prompts are dealt to the "
+     "replicas"},
+    {"encoder_ranks", IntegerListField{&C::encoder_ranks, 0, 9999, 10000}, "ranks", kRunTime,
+     "ranks that hold the model; empty: all; the others receive and publish"},
+    {"weights_cache", enum_field<&C::weights_cache>(kWeightsCacheNames), "", kFixed,
+     "node: the model is read once into memory that the node's ranks share; none: from its files whenever "
+     "needed"},
     {"device", enum_field<&C::device>(kDeviceNames), "", kFixed,
      "where the ranks compute; auto takes the GPU when this build has one"},
     {"socket", PathField{&C::socket, 95}, "", kFixed,
      "control socket; empty is $XDG_RUNTIME_DIR/gemmad/control.sock, or /tmp/gemmad-UID/control.sock without "
      "it"},
-    {"segment_mib", IntegerField{&C::segment_mib, 1, 1048576}, "MiB", kFixed, "output segment of every rank"},
+    {"segments", enum_field<&C::segments>(kSegmentsNames), "", kFixed,
+     "per_rank: every rank publishes in a segment of its own; per_node: a node's first rank publishes for "
+     "all "
+     "on it"},
+    {"segment_mib", IntegerField{&C::segment_mib, 1, 1048576}, "MiB", kFixed, "size of an output segment"},
     {"result_ttl_ms", IntegerField{&C::result_ttl_ms, 100, 86400000}, "ms", kRunTime,
      "how long a result waits for its first reader"},
     {"deadline_ms", IntegerField{&C::deadline_ms, 1, 86400000}, "ms", kRunTime,
@@ -58,10 +77,12 @@ constexpr ConfigRow kRows[] = {
      "longest request line"},
     {"max_unsent_bytes", IntegerField{&C::max_unsent_bytes, 65536, 1073741824}, "bytes", kFixed,
      "replies that a client may leave unread before it is dropped"},
-    {"client_stall_ms", IntegerField{&C::client_stall_ms, 100, 86400000}, "ms", kRunTime,
+    {"client_stall_ms", IntegerField{&C::client_stall_ms, 100, 86400000}, "ms", kFixed,
      "how long a half-sent line or an unread reply may stand still before the client is dropped"},
     {"drain_ms", IntegerField{&C::drain_ms, 0, 3600000}, "ms", kRunTime,
      "how long a stop waits for running work"},
+    {"idle_sleep_ms", IntegerField{&C::idle_sleep_ms, 0, 2592000000}, "ms", kRunTime,
+     "without a request for so long, the ranks give their weights back until the next one; 0: never"},
     {"heartbeat_ms", IntegerField{&C::heartbeat_ms, 50, 60000}, "ms", kRunTime,
      "how often the ranks look after each other"},
     {"collective_timeout_ms", IntegerField{&C::collective_timeout_ms, 1000, 3600000}, "ms", kFixed,
@@ -78,6 +99,7 @@ struct GetValue {
   const DaemonConfig& config;
   json operator()(const PathField& field) const { return config.*field.member; }
   json operator()(const IntegerField& field) const { return config.*field.member; }
+  json operator()(const IntegerListField& field) const { return config.*field.member; }
   json operator()(const EnumField& field) const { return field.names[field.get(config)]; }
 };
 
@@ -94,6 +116,16 @@ struct SetValue {
   void operator()(const IntegerField& field) const {
     config.*field.member = integer_value(value, source_name, row.name, field.min, field.max, row.unit);
   }
+  void operator()(const IntegerListField& field) const {
+    std::vector<std::int64_t> items;
+    for (const json& item :
+         array_value(value, source_name, row.name, static_cast<std::size_t>(field.max_items))) {
+      items.push_back(integer_value(item, source_name, row.name, field.min, field.max, row.unit));
+      if (std::count(items.begin(), items.end(), items.back()) > 1)
+        throw ConfigError::at_key(source_name, row.name, "names " + std::to_string(items.back()) + " twice");
+    }
+    config.*field.member = std::move(items);
+  }
   void operator()(const EnumField& field) const {
     const auto found = value.is_string() ? std::find(field.names.begin(), field.names.end(),
                                                      value.get_ref<const std::string&>())
@@ -109,6 +141,13 @@ struct SetValue {
     field.set(config, static_cast<std::size_t>(found - field.names.begin()));
   }
 };
+
+json integer_or_text(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc{} && end == text.data() + text.size()) return number;
+  return std::string(text);
+}
 
 /// Insertions, deletions and replacements that turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -160,16 +199,33 @@ void set_value(const ConfigRow& row, DaemonConfig& config, const json& value,
 }
 
 json value_from_text(const ConfigRow& row, std::string_view text) {
-  if (std::holds_alternative<IntegerField>(row.field)) {
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc{} && end == text.data() + text.size()) return number;
+  if (std::holds_alternative<IntegerField>(row.field)) return integer_or_text(text);
+  if (std::holds_alternative<IntegerListField>(row.field)) {
+    json items = json::array();
+    while (!text.empty()) {
+      const std::size_t comma = std::min(text.find(','), text.size());
+      items.push_back(integer_or_text(text.substr(0, comma)));
+      text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+    return items;
   }
   return std::string(text);
 }
 
 std::string_view name(Mode mode) {
   return kModeNames[static_cast<std::size_t>(mode)];
+}
+
+std::string_view name(Strategy strategy) {
+  return kStrategyNames[static_cast<std::size_t>(strategy)];
+}
+
+std::string_view name(Segments segments) {
+  return kSegmentsNames[static_cast<std::size_t>(segments)];
+}
+
+std::string_view name(WeightsCache cache) {
+  return kWeightsCacheNames[static_cast<std::size_t>(cache)];
 }
 
 std::string_view name(DeviceChoice device) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "config/daemon_config.h"
 
@@ -26,6 +27,14 @@ struct IntegerField {
   std::int64_t max;
 };
 
+/// Different whole numbers in [min, max], at most `max_items`.
+struct IntegerListField {
+  std::vector<std::int64_t> DaemonConfig::*member;
+  std::int64_t min;
+  std::int64_t max;
+  std::int64_t max_items;
+};
+
 /// One of `names`; a value is its index there.
 struct EnumField {
   std::span<const std::string_view> names;
@@ -36,7 +45,7 @@ struct EnumField {
 /// One key. Its default is what DaemonConfig{} holds.
 struct ConfigRow {
   std::string_view name;
-  std::variant<PathField, IntegerField, EnumField> field;
+  std::variant<PathField, IntegerField, IntegerListField, EnumField> field;
   std::string_view unit;  // "ms", "MiB", "tokens"; empty when there is none
   bool changes_at_run_time;
   std::string_view help;  // one line
@@ -59,8 +68,9 @@ nlohmann::json get_value(const ConfigRow& row, const DaemonConfig& config);
 void set_value(const ConfigRow& row, DaemonConfig& config, const nlohmann::json& value,
                const std::string& source_name);
 
-/// The JSON value that `text` from a command line stands for, by the row's type: digits for an integer, the
-/// text itself otherwise. What cannot be one is returned as a string, for set_value to refuse.
+/// The JSON value that `text` from a command line stands for, by the row's type: digits for an integer,
+/// digits and commas for a list, the text itself otherwise. What cannot be one is returned as a string, for
+/// set_value to refuse.
 nlohmann::json value_from_text(const ConfigRow& row, std::string_view text);
 
 }  // namespace gemmad

@@ -31,6 +31,9 @@ const ConfigRow& known_row(std::string_view key, const std::string& source_name)
 /// Settings in the making. Remembers who set a key, for errors that show only when all is read.
 class Loader {
  public:
+  Loader() = default;
+  explicit Loader(DaemonConfig config) : config_(std::move(config)) {}
+
   void set(std::string_view key, const json& value, const std::string& source_name) {
     set_value(known_row(key, source_name), config_, value, source_name);
     sources_.insert_or_assign(std::string(key), source_name);
@@ -104,6 +107,13 @@ DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
   for (const std::string& assignment : overrides)
     loader.read_override(assignment);
   loader.resolve_socket();
+  return loader.check();
+}
+
+DaemonConfig changed_config(const DaemonConfig& config, const json& change, const std::string& source_name) {
+  Loader loader(config);
+  for (const auto& [key, value] : change.items())
+    loader.set(key, value, source_name);
   return loader.check();
 }
 

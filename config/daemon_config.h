@@ -8,13 +8,20 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/config_error.h"
 
 namespace gemmad {
 
-/// How a batch is spread over the ranks.
-enum class Mode { kBatchParallel };
+/// How a batch is spread over the ranks that encode.
+enum class Mode { kSharded, kBatchParallel, kAdaptive };
+/// How sharded cuts the model: every layer into slices, or the layers into runs.
+enum class Strategy { kTensor, kLayer };
+/// Who holds an output segment: every rank its own, or the first rank of a node for all on it.
+enum class Segments { kPerRank, kPerNode };
+/// Whether a node keeps a copy of the model in shared memory.
+enum class WeightsCache { kNode, kNone };
 /// Where the ranks compute. kAuto takes the GPU when this build has one.
 enum class DeviceChoice { kAuto, kCpu };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
@@ -24,8 +31,13 @@ enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 struct DaemonConfig {
   std::string model;
   Mode mode = Mode::kBatchParallel;
+  Strategy strategy = Strategy::kTensor;
+  std::int64_t ranks_per_replica = 0;
+  std::vector<std::int64_t> encoder_ranks;
+  WeightsCache weights_cache = WeightsCache::kNode;
   DeviceChoice device = DeviceChoice::kAuto;
   std::string socket;  // empty only before load_config has put default_socket_path() there
+  Segments segments = Segments::kPerRank;
   std::int64_t segment_mib = 1024;
   std::int64_t result_ttl_ms = 60'000;
   std::int64_t deadline_ms = 60'000;
@@ -39,6 +51,7 @@ struct DaemonConfig {
   std::int64_t max_unsent_bytes = 64 * 1024 * 1024;
   std::int64_t client_stall_ms = 60'000;
   std::int64_t drain_ms = 30'000;
+  std::int64_t idle_sleep_ms = 0;
   std::int64_t heartbeat_ms = 1'000;
   std::int64_t collective_timeout_ms = 60'000;
   std::int64_t compute_timeout_ms = 600'000;
@@ -65,6 +78,10 @@ std::string default_socket_path();
 /// What a running daemon needs beyond what parses: throws ConfigError when `model` is missing.
 void validate_for_run(const DaemonConfig& config);
 
+/// `config` with the keys of the object `change` set, checked as a whole. Throws ConfigError.
+DaemonConfig changed_config(const DaemonConfig& config, const nlohmann::json& change,
+                            const std::string& source_name);
+
 /// Throws ConfigError naming the first key that differs and cannot be changed while the daemon runs.
 void validate_change(const DaemonConfig& running, const DaemonConfig& wanted, const std::string& source_name);
 
@@ -77,6 +94,9 @@ std::string config_help();
 
 /// "batch_parallel", "cpu", "info": the names used in the file.
 std::string_view name(Mode mode);
+std::string_view name(Strategy strategy);
+std::string_view name(Segments segments);
+std::string_view name(WeightsCache cache);
 std::string_view name(DeviceChoice device);
 std::string_view name(LogLevel level);
 

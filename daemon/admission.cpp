@@ -53,6 +53,8 @@ JobPrompt prompt_of_ids(const std::vector<std::int64_t>& ids, const PromptLimits
 Job make_job(const EncodeRequest& request, const Tokenizer& tokenizer, const PromptLimits& limits) {
   Job job;
   job.name = request.name;
+  job.prefer = request.prefer;
+  job.readers = request.readers;
   job.outputs.hidden_states = request.hidden_states;
   job.outputs.last_hidden_state = request.last_hidden_state;
   for (const PromptInput& input : request.prompts) {

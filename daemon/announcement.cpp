@@ -6,7 +6,7 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::uint32_t kFormat = 0x67640001;
+constexpr std::uint32_t kFormat = 0x67640002;
 
 void write_prompt(ByteWriter& out, const JobPrompt& prompt) {
   out.array(std::span<const std::int32_t>(prompt.ids));
@@ -27,6 +27,8 @@ JobPrompt read_prompt(ByteReader& in) {
 void write_job(ByteWriter& out, const Job& job) {
   out.value(job.id);
   out.text(job.name);
+  out.value(job.prefer);
+  out.value(job.readers);
   out.array(std::span<const std::int64_t>(job.outputs.hidden_states));
   out.value(job.outputs.last_hidden_state);
   out.value(static_cast<std::uint64_t>(job.prompts.size()));
@@ -38,6 +40,8 @@ Job read_job(ByteReader& in) {
   Job job;
   job.id = in.value<JobId>();
   job.name = in.text();
+  job.prefer = in.value<Preference>();
+  job.readers = in.value<std::int64_t>();
   job.outputs.hidden_states = in.array<std::int64_t>();
   job.outputs.last_hidden_state = in.value<bool>();
   job.prompts.resize(in.count());
@@ -74,6 +78,8 @@ std::vector<std::byte> encode_announcement(const Announcement& announcement) {
   out.value(static_cast<std::uint64_t>(announcement.batch.failures.size()));
   for (const FailureNotice& failure : announcement.batch.failures)
     write_failure(out, failure);
+  out.value(announcement.order.kind);
+  out.text(announcement.order.settings);
   return out.take();
 }
 
@@ -89,6 +95,8 @@ Announcement decode_announcement(std::span<const std::byte> bytes) {
   announcement.batch.failures.resize(in.count());
   for (FailureNotice& failure : announcement.batch.failures)
     failure = read_failure(in);
+  announcement.order.kind = in.value<OrderKind>();
+  announcement.order.settings = in.text();
   if (!in.at_end()) throw CodecError("bytes after the end of an announcement");
   return announcement;
 }

@@ -7,18 +7,21 @@
 #include <vector>
 
 #include "daemon/job.h"
+#include "daemon/order.h"
 
 namespace gemmad {
 
 enum class AnnouncementKind : std::uint8_t {
   kHeartbeat,  // exchange states
   kBatch,      // run `batch`
+  kOrder,      // carry out `order`
   kStop,       // leave
 };
 
 struct Announcement {
   AnnouncementKind kind = AnnouncementKind::kHeartbeat;
   Batch batch;  // of kBatch
+  Order order;  // of kOrder
 };
 
 /// Bytes for Bootstrap::announce. Ranks run the same build, so the format has a version only to find out

@@ -1,15 +1,18 @@
 #include "daemon/batch_forward.h"
 
+#include <vector>
+
+#include "comm/batch_plan.h"
+
 namespace gemmad {
 
 namespace {
 
-struct OwnPrompt {
+struct PromptInHand {
   const JobInHand* job = nullptr;
   std::size_t index = 0;
 
   std::span<const std::int32_t> ids() const { return job->job->prompts[index].ids; }
-  std::int64_t num_tokens() const { return static_cast<std::int64_t>(ids().size()); }
 };
 
 /// Copies rows of the hidden states that a prompt's job asked for to their places, layer by layer as they
@@ -19,12 +22,9 @@ class SegmentSink final : public HiddenStateSink {
   SegmentSink(std::int64_t num_hidden_states, Ops& ops)
       : copies_(static_cast<std::size_t>(num_hidden_states)), ops_(ops) {}
 
-  void add_prompt(const OwnPrompt& prompt, std::int64_t first_row) {
-    for (const PlacedTensor& tensor : prompt.job->layout->prompts[prompt.index]) {
-      std::byte* destination = prompt.job->block.data() + tensor.offset;
-      copies_[static_cast<std::size_t>(tensor.hidden_state)].push_back(
-          {first_row, destination, tensor.shape});
-    }
+  void add(const PlacedTensor& tensor, std::span<std::byte> block, std::int64_t first_row) {
+    copies_[static_cast<std::size_t>(tensor.hidden_state)].push_back(
+        {first_row, block.data() + tensor.offset, tensor.shape});
   }
 
   void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) override {
@@ -46,43 +46,48 @@ class SegmentSink final : public HiddenStateSink {
   Ops& ops_;
 };
 
-std::vector<OwnPrompt> own_prompts(std::span<const JobInHand> jobs, int rank) {
-  std::vector<OwnPrompt> prompts;
+std::vector<PromptInHand> prompts_of(std::span<const JobInHand> jobs, const PartInHand& part) {
+  std::vector<PromptInHand> prompts;
   for (const JobInHand& job : jobs) {
-    for (std::size_t i = 0; i < job.owners.size(); ++i) {
-      if (job.owners[i] == rank && job.job->prompts[i].ok()) prompts.push_back({&job, i});
+    if (job.plan->cut != part.cut) continue;
+    for (std::size_t i = 0; i < job.plan->replicas.size(); ++i) {
+      if (job.plan->replicas[i] == part.replica && job.job->prompts[i].ok()) prompts.push_back({&job, i});
     }
   }
   return prompts;
 }
 
-void forward(std::span<const OwnPrompt> prompts, TextEncoder& encoder, Ops& ops) {
-  SegmentSink sink(encoder.config().num_layers + 1, ops);
+void forward(std::span<const PromptInHand> prompts, const PartInHand& part, const RouteTable& routes,
+             int rank, Ops& ops) {
+  SegmentSink sink(part.encoder->config().num_layers + 1, ops);
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> offsets{0};
-  for (const OwnPrompt& prompt : prompts) {
-    sink.add_prompt(prompt, offsets.back());
+  for (const PromptInHand& prompt : prompts) {
+    for (const PlacedTensor& tensor : prompt.job->layout->prompts[prompt.index]) {
+      if (routes.routes()[tensor.route].is_writer(rank)) sink.add(tensor, prompt.job->block, offsets.back());
+    }
     ids.insert(ids.end(), prompt.ids().begin(), prompt.ids().end());
     offsets.push_back(static_cast<std::int64_t>(ids.size()));
   }
-  encoder.forward({ids, offsets}, sink);
+  part.encoder->forward({ids, offsets}, *part.links, sink);
 }
 
 }  // namespace
 
-std::int64_t compute_own_prompts(std::span<const JobInHand> jobs, int rank, TextEncoder& encoder, Ops& ops) {
-  const std::vector<OwnPrompt> prompts = own_prompts(jobs, rank);
+std::int64_t compute_part(std::span<const JobInHand> jobs, const PartInHand& part, const RouteTable& routes,
+                          int rank, Ops& ops) {
+  const std::vector<PromptInHand> prompts = prompts_of(jobs, part);
+  std::vector<std::int64_t> tokens;
   std::int64_t total_tokens = 0;
-  for (std::size_t first = 0; first < prompts.size();) {
-    std::int64_t tokens = 0;
-    std::size_t end = first;
-    while (end < prompts.size() &&
-           (end == first || tokens + prompts[end].num_tokens() <= encoder.max_batch_tokens())) {
-      tokens += prompts[end++].num_tokens();
-    }
-    forward(std::span(prompts).subspan(first, end - first), encoder, ops);
-    total_tokens += tokens;
-    first = end;
+  for (const PromptInHand& prompt : prompts) {
+    tokens.push_back(static_cast<std::int64_t>(prompt.ids().size()));
+    total_tokens += tokens.back();
+  }
+  const std::vector<std::size_t> bounds =
+      cut_runs(tokens, part.encoder->max_batch_tokens(), ops.efficient_rows(), part.num_stages);
+  for (std::size_t run = 0; run + 1 < bounds.size(); ++run) {
+    const auto in_run = std::span(prompts).subspan(bounds[run], bounds[run + 1] - bounds[run]);
+    forward(in_run, part, routes, rank, ops);
   }
   ops.synchronize(ops.stream());
   return total_tokens;

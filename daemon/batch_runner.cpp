@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
-#include "comm/batch_plan.h"
 #include "daemon/gather.h"
+#include "daemon/rank_status.h"
 
 namespace gemmad {
 
@@ -57,126 +58,142 @@ double ms_since(SteadyClock::time_point start) {
 
 struct BatchRunner::Reserved {
   const Job* job = nullptr;
-  std::vector<int> owners;
+  JobPlan plan;
   JobLayout layout;
   Verdict verdict = Verdict::kInternal;  // this rank's, then everybody's
+  std::uint64_t offset = 0;              // of its block in this place's segment
   std::string error;                     // of the forward pass, on whichever rank
 
   bool runs() const { return verdict == Verdict::kReserved && error.empty(); }
 };
 
-BatchRunner::BatchRunner(Bootstrap& bootstrap, Collectives& collectives, TextEncoder& encoder, Ops& ops,
-                         ResultStore& store, Timeouts timeouts)
-    : bootstrap_(bootstrap),
-      collectives_(collectives),
-      encoder_(encoder),
-      ops_(ops),
-      store_(store),
-      timeouts_(timeouts),
-      facts_{encoder.config().num_layers, encoder.config().hidden_size, ops.compute_dtype()} {}
-
-BatchReport BatchRunner::run(const Batch& batch) {
-  for (const FailureNotice& failure : batch.failures) {
-    store_.fail(failure.id, failure.name, {failure.code, failure.message});
-  }
+BatchReport BatchRunner::run(const Batch& batch, Deployment& deployment) {
+  tell_failures(batch.failures);
   BatchReport report;
-  if (batch.jobs.empty()) {
-    report.ranks = exchange_status();
-    return report;
-  }
-
-  std::vector<Reserved> jobs = reserve(batch);
+  if (batch.jobs.empty()) return report;
+  std::vector<Reserved> jobs = reserve(batch, deployment);
   exchange_verdicts(jobs);
 
   const auto compute_start = SteadyClock::now();
-  const std::string error = compute(jobs);
-  for (Reserved& job : jobs)
-    job.error = error;
+  compute(jobs, deployment, report);
   report.compute_ms = ms_since(compute_start);
 
   const auto deliver_start = SteadyClock::now();
-  deliver(jobs);
+  deliver(jobs, deployment);
   settle(jobs, report);
-  report.ranks = exchange_status();
   report.deliver_ms = ms_since(deliver_start);
   return report;
 }
 
-std::vector<RankStatus> BatchRunner::exchange_status() {
-  return gather(bootstrap_, rank_status(store_, tokens_), timeouts_.exchange);
+void BatchRunner::tell_failures(const std::vector<FailureNotice>& failures) {
+  if (output_.store == nullptr) return;
+  for (const FailureNotice& failure : failures)
+    output_.store->fail(failure.id, failure.name, {failure.code, failure.message});
 }
 
-std::vector<BatchRunner::Reserved> BatchRunner::reserve(const Batch& batch) {
-  std::vector<std::int64_t> tokens;
-  for (const Job& job : batch.jobs) {
-    for (const JobPrompt& prompt : job.prompts)
-      tokens.push_back(static_cast<std::int64_t>(prompt.ids.size()));
-  }
-  const int num_ranks = bootstrap_.info().num_ranks;
-  const std::vector<int> owners = deal_prompts(tokens, num_ranks);
-
+std::vector<BatchRunner::Reserved> BatchRunner::reserve(const Batch& batch, const Deployment& deployment) {
+  const std::vector<int>& places = output_.places.of_rank;
+  const auto own_place = places[static_cast<std::size_t>(bootstrap_.info().rank)];
+  const auto readers_of_place = std::count(places.begin(), places.end(), own_place);
+  std::vector<JobPlan> plans = deployment.plan_jobs(batch.jobs);
   std::vector<Reserved> jobs;
-  auto first_owner = owners.begin();
-  for (const Job& job : batch.jobs) {
+  for (std::size_t j = 0; j < batch.jobs.size(); ++j) {
+    const Job& job = batch.jobs[j];
     Reserved reserved;
     reserved.job = &job;
-    reserved.owners.assign(first_owner, first_owner + static_cast<std::ptrdiff_t>(job.prompts.size()));
-    first_owner += static_cast<std::ptrdiff_t>(job.prompts.size());
-    reserved.layout = lay_out(job, reserved.owners, num_ranks, facts_);
-    reserved.verdict = verdict_of(store_.reserve(job.id, job.name, reserved.layout.size_bytes));
+    reserved.plan = std::move(plans[j]);
+    reserved.layout = lay_out(job, reserved.plan, deployment.routes(), facts_);
+    reserved.verdict = Verdict::kReserved;
+    if (output_.store != nullptr) {
+      const std::int64_t num_readers = job.readers > 0 ? job.readers : readers_of_place;
+      reserved.verdict =
+          verdict_of(output_.store->reserve(job.id, job.name, reserved.layout.size_bytes, num_readers));
+      if (reserved.verdict == Verdict::kReserved) reserved.offset = output_.store->block_offset(job.id);
+    }
     jobs.push_back(std::move(reserved));
   }
   return jobs;
 }
 
 void BatchRunner::exchange_verdicts(std::vector<Reserved>& jobs) {
-  std::vector<Verdict> mine;
-  for (const Reserved& job : jobs)
-    mine.push_back(job.verdict);
-  const std::vector<std::byte> all =
+  struct Record {
+    std::uint64_t offset;
+    Verdict verdict;
+  };
+  std::vector<Record> mine(jobs.size(), Record{});
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    mine[j].offset = jobs[j].offset;
+    mine[j].verdict = jobs[j].verdict;
+  }
+  const std::vector<std::byte> bytes =
       bootstrap_.all_gather(std::as_bytes(std::span(mine)), timeouts_.exchange);
+  std::vector<Record> all(bytes.size() / sizeof(Record));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+
+  const Places& places = output_.places;
+  const auto own_place =
+      static_cast<std::size_t>(places.of_rank[static_cast<std::size_t>(bootstrap_.info().rank)]);
+  const auto publisher = static_cast<std::size_t>(places.publishers[own_place]);
   bool space_ran_out = false;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    for (std::size_t rank = 0; rank * jobs.size() < all.size(); ++rank) {
-      jobs[j].verdict = std::max(jobs[j].verdict, static_cast<Verdict>(all[rank * jobs.size() + j]));
-    }
+    jobs[j].offset = all[publisher * jobs.size() + j].offset;
+    for (std::size_t r = j; r < all.size(); r += jobs.size())
+      jobs[j].verdict = std::max(jobs[j].verdict, all[r].verdict);
     // Jobs behind one that waits for space wait too: a small one must not take what a large one waits for.
     if (space_ran_out && jobs[j].verdict == Verdict::kReserved) jobs[j].verdict = Verdict::kNoSpace;
     space_ran_out = space_ran_out || jobs[j].verdict == Verdict::kNoSpace;
   }
 }
 
-std::string BatchRunner::compute(const std::vector<Reserved>& jobs) {
+std::span<std::byte> BatchRunner::block_of(const Reserved& job) const {
+  return output_.segment.bytes().subspan(job.offset, job.layout.size_bytes);
+}
+
+void BatchRunner::compute(std::vector<Reserved>& jobs, Deployment& deployment, BatchReport& report) {
   struct Report {
+    double busy_ms = 0;
     std::array<char, 512> error{};
   } mine;
+  const auto start = SteadyClock::now();
+  const auto links_before = deployment.time_in_links();
   try {
     std::vector<JobInHand> in_hand;
     for (const Reserved& job : jobs) {
-      if (job.runs()) in_hand.push_back({job.job, &job.layout, job.owners, store_.block(job.job->id)});
+      if (job.runs()) in_hand.push_back({job.job, &job.plan, &job.layout, block_of(job)});
     }
-    tokens_ +=
-        static_cast<std::uint64_t>(compute_own_prompts(in_hand, bootstrap_.info().rank, encoder_, ops_));
+    for (const PartInHand& part : deployment.parts()) {
+      tokens_ += static_cast<std::uint64_t>(
+          compute_part(in_hand, part, deployment.routes(), bootstrap_.info().rank, ops_));
+    }
+  } catch (const BootstrapError&) {
+    throw;  // a rank is lost
   } catch (const std::exception& error) {
     const std::string text = error.what();
     mine.error = fixed_text<sizeof mine.error>(text.empty() ? "unknown error" : text);
   }
+  const auto in_links = deployment.time_in_links() - links_before;
+  mine.busy_ms = ms_since(start) - std::chrono::duration<double, std::milli>(in_links).count();
+
+  std::string error;
   const std::vector<Report> all = gather(bootstrap_, mine, timeouts_.compute);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].error[0] != '\0') return "rank " + std::to_string(rank) + ": " + all[rank].error.data();
+    report.busy_ms += all[rank].busy_ms;
+    if (error.empty() && all[rank].error[0] != '\0')
+      error = "rank " + std::to_string(rank) + ": " + all[rank].error.data();
   }
-  return {};
+  for (Reserved& job : jobs)
+    job.error = error;
 }
 
-void BatchRunner::deliver(const std::vector<Reserved>& jobs) {
+void BatchRunner::deliver(const std::vector<Reserved>& jobs, Deployment& deployment) {
   for (const Reserved& job : jobs) {
     if (!job.runs()) continue;
-    const std::span<std::byte> block = store_.block(job.job->id);
-    for (std::size_t rank = 0; rank < job.layout.ranks.size(); ++rank) {
-      const OwnedRange& range = job.layout.ranks[rank];
+    const std::span<std::byte> block = block_of(job);
+    for (std::size_t route = 0; route < job.layout.routes.size(); ++route) {
+      const RouteRange& range = job.layout.routes[route];
       if (range.begin == range.end) continue;
       const Shape shape{static_cast<std::int64_t>(range.end - range.begin)};
-      collectives_.broadcast({block.data() + range.begin, DType::kU8, shape}, static_cast<int>(rank));
+      deployment.deliver(route, {block.data() + range.begin, DType::kU8, shape});
     }
   }
 }
@@ -202,30 +219,33 @@ PromptResult prompt_result(const JobPrompt& prompt, const std::vector<PlacedTens
 
 }  // namespace
 
-void BatchRunner::settle(std::vector<Reserved>& jobs, BatchReport& report) {
-  const std::uint64_t segment_bytes = store_.stats().segment_bytes;
+void BatchRunner::settle(const std::vector<Reserved>& jobs, BatchReport& report) {
+  ResultStore* const store = output_.store;
   for (const Reserved& reserved : jobs) {
     const Job& job = *reserved.job;
     JobOutcome outcome;
+    outcome.cut = reserved.plan.cut;
     outcome.size_bytes = reserved.layout.size_bytes;
     if (reserved.runs()) {
       outcome.kind = JobOutcome::Kind::kPublished;
-      const std::uint64_t offset = store_.block_offset(job.id);
       for (std::size_t p = 0; p < job.prompts.size(); ++p) {
         outcome.prompts.push_back(
-            prompt_result(job.prompts[p], reserved.layout.prompts[p], offset, facts_.dtype));
+            prompt_result(job.prompts[p], reserved.layout.prompts[p], reserved.offset, facts_.dtype));
       }
-      store_.publish(job.id, outcome.prompts);
+      if (store != nullptr) store->publish(job.id, outcome.prompts);
     } else if (reserved.verdict == Verdict::kNoSpace) {
       outcome.kind = JobOutcome::Kind::kNoSpace;
-      outcome.failure = failure_of(reserved.verdict, job.name, outcome.size_bytes, segment_bytes);
-      store_.release_reservation(job.id);
+      outcome.failure =
+          failure_of(reserved.verdict, job.name, outcome.size_bytes, output_.segment.bytes().size());
+      if (store != nullptr) store->release_reservation(job.id);
     } else {
-      outcome.failure = reserved.verdict == Verdict::kReserved
-                            ? JobFailure{"internal", reserved.error}
-                            : failure_of(reserved.verdict, job.name, outcome.size_bytes, segment_bytes);
+      outcome.failure =
+          reserved.verdict == Verdict::kReserved
+              ? JobFailure{"internal", reserved.error}
+              : failure_of(reserved.verdict, job.name, outcome.size_bytes, output_.segment.bytes().size());
       // A refused name belongs to another result, whose readers must not hear of this failure.
-      store_.fail(job.id, reserved.verdict == Verdict::kNameInUse ? "" : job.name, outcome.failure);
+      if (store != nullptr)
+        store->fail(job.id, reserved.verdict == Verdict::kNameInUse ? "" : job.name, outcome.failure);
     }
     report.jobs.push_back(std::move(outcome));
   }

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "comm/bootstrap.h"
-#include "comm/collectives.h"
 #include "comm/result_store.h"
-#include "daemon/batch_forward.h"
+#include "comm/route.h"
+#include "comm/segment.h"
+#include "daemon/deployment.h"
 #include "daemon/job.h"
-#include "daemon/rank_status.h"
+#include "daemon/job_layout.h"
+#include "kernels/ops.h"
 
 namespace gemmad {
 
@@ -22,13 +24,21 @@ struct JobOutcome {
   JobFailure failure;                 // of kFailed, and of kNoSpace should it be the last try
   std::vector<PromptResult> prompts;  // of kPublished
   std::uint64_t size_bytes = 0;       // of its block
+  Cut cut = Cut::kDeal;
 };
 
 struct BatchReport {
   std::vector<JobOutcome> jobs;
   double compute_ms = 0;  // until the slowest rank was done
+  double busy_ms = 0;     // of all ranks together, waiting for each other left out
   double deliver_ms = 0;
-  std::vector<RankStatus> ranks;
+};
+
+/// Where this rank's results go. `store` is null where another rank of the place publishes.
+struct Output {
+  const Places& places;
+  Segment& segment;
+  ResultStore* store = nullptr;
 };
 
 /// Used by the engine thread alone.
@@ -39,33 +49,36 @@ class BatchRunner {
     std::chrono::milliseconds compute{600'000};  // the slowest rank's forward pass
   };
 
-  /// All must outlive the runner.
-  BatchRunner(Bootstrap& bootstrap, Collectives& collectives, TextEncoder& encoder, Ops& ops,
-              ResultStore& store, Timeouts timeouts);
+  /// What `output` names, and the others, must outlive the runner.
+  BatchRunner(Bootstrap& bootstrap, Ops& ops, const Output& output, const OutputFacts& facts,
+              Timeouts timeouts)
+      : bootstrap_(bootstrap), ops_(ops), output_(output), facts_(facts), timeouts_(timeouts) {}
 
   /// Collective. A job that some rank refuses, or that some rank fails to compute, fails alike on all ranks;
   /// the runner is as good as before. Throws BootstrapError when a rank is lost: fatal.
-  BatchReport run(const Batch& batch);
+  BatchReport run(const Batch& batch, Deployment& deployment);
 
-  /// The states of all ranks, by rank. Collective.
-  std::vector<RankStatus> exchange_status();
+  /// Tells the readers of jobs that will not run. Not collective.
+  void tell_failures(const std::vector<FailureNotice>& failures);
+
+  /// Computed by this rank, or by its replica together with it, so far.
+  std::uint64_t num_tokens() const { return tokens_; }
 
  private:
   struct Reserved;
 
-  std::vector<Reserved> reserve(const Batch& batch);
+  std::vector<Reserved> reserve(const Batch& batch, const Deployment& deployment);
   void exchange_verdicts(std::vector<Reserved>& jobs);
-  std::string compute(const std::vector<Reserved>& jobs);
-  void deliver(const std::vector<Reserved>& jobs);
-  void settle(std::vector<Reserved>& jobs, BatchReport& report);
+  void compute(std::vector<Reserved>& jobs, Deployment& deployment, BatchReport& report);
+  void deliver(const std::vector<Reserved>& jobs, Deployment& deployment);
+  void settle(const std::vector<Reserved>& jobs, BatchReport& report);
+  std::span<std::byte> block_of(const Reserved& job) const;
 
   Bootstrap& bootstrap_;
-  Collectives& collectives_;
-  TextEncoder& encoder_;
   Ops& ops_;
-  ResultStore& store_;
-  Timeouts timeouts_;
+  Output output_;
   OutputFacts facts_;
+  Timeouts timeouts_;
   std::uint64_t tokens_ = 0;
 };
 

@@ -1,10 +1,13 @@
 // How the engine hands what it has done to whoever answers for it.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "daemon/batch_runner.h"
+#include "daemon/daemon_facts.h"
 #include "daemon/job.h"
+#include "daemon/order.h"
 
 namespace gemmad {
 
@@ -13,6 +16,7 @@ struct CompletedJob {
   JobOutcome outcome;     // published or failed
   double queue_ms = 0;    // from submission to the start of its batch
   double compute_ms = 0;  // of its batch
+  double busy_ms = 0;     // of its batch, of all ranks together
   double deliver_ms = 0;  // of its batch
 };
 
@@ -22,6 +26,10 @@ class CompletionSink {
   virtual ~CompletionSink() = default;
   /// The jobs' results are readable on every rank.
   virtual void completed(std::vector<CompletedJob> jobs) = 0;
+  /// How the daemon stands from now on.
+  virtual void changed(DaemonFacts facts) = 0;
+  /// The order with this ticket has been carried out, or has changed nothing.
+  virtual void ended(std::uint64_t ticket, OrderOutcome outcome) = 0;
   /// The queue is closed and everything in it has ended.
   virtual void drained() = 0;
 };

@@ -30,18 +30,18 @@ LineServer::Limits line_limits(const DaemonConfig& config) {
 
 }  // namespace
 
-ControlServer::ControlServer(UnixListener listener, ControlParts parts, std::vector<StopSource> stop_sources)
+ControlServer::ControlServer(UnixListener listener, ControlParts parts, DaemonFacts facts,
+                             std::vector<OutsideSource> sources, std::function<DaemonConfig()> load_settings)
     : parts_(parts),
-      prompt_limits_{parts.facts.config.max_tokens, parts.facts.model.vocab_size},
-      server_(std::move(listener), line_limits(parts.facts.config), *this) {
-  protocol_limits_.max_line_bytes = static_cast<std::size_t>(parts.facts.config.max_line_bytes);
-  protocol_limits_.max_prompts = parts.facts.config.max_prompts;
-  protocol_limits_.num_layers = parts.facts.model.num_layers;
-  for (StopSource& source : stop_sources) {
-    server_.watch(source.fd, [this, take = std::move(source.take)] {
-      if (take()) begin_drain();
-    });
-  }
+      facts_(std::move(facts)),
+      desk_(parts.queue, std::move(load_settings)),
+      prompt_limits_{facts_.config.max_tokens, facts_.model.vocab_size},
+      server_(std::move(listener), line_limits(facts_.config), *this) {
+  protocol_limits_.max_line_bytes = static_cast<std::size_t>(facts_.config.max_line_bytes);
+  protocol_limits_.max_prompts = facts_.config.max_prompts;
+  protocol_limits_.num_layers = facts_.model.num_layers;
+  for (OutsideSource& source : sources)
+    server_.watch(source.fd, [this, take = std::move(source.take)] { hear(take()); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -62,6 +62,19 @@ void ControlServer::completed(std::vector<CompletedJob> jobs) {
   server_.wake();
 }
 
+void ControlServer::changed(DaemonFacts facts) {
+  const std::lock_guard lock(mutex_);
+  changed_ = std::move(facts);
+}
+
+void ControlServer::ended(std::uint64_t ticket, OrderOutcome outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_.emplace_back(ticket, std::move(outcome));
+  }
+  server_.wake();
+}
+
 void ControlServer::drained() {
   {
     const std::lock_guard lock(mutex_);
@@ -78,7 +91,10 @@ void ControlServer::join() {
 void ControlServer::run() {
   try {
     for (;;) {
+      take_changes();
       server_.run_once(time_to_next_deadline());
+      take_changes();
+      answer_orders();
       answer_completed();
       answer_expired();
       if (drain_deadline_ && Clock::now() >= *drain_deadline_) end_waiting_jobs();
@@ -86,7 +102,7 @@ void ControlServer::run() {
       {
         const std::lock_guard lock(mutex_);
         if (abandoned_) return;
-        drained = drained_ && completed_.empty();
+        drained = drained_ && completed_.empty() && ended_.empty();
       }
       if (drained) return say_goodbye();
     }
@@ -129,6 +145,7 @@ void ControlServer::on_connect(ClientId client) {
 
 void ControlServer::on_disconnect(ClientId client) {
   clients_.erase(client);
+  desk_.forget(client);
   const auto owed = owed_by_client_.extract(client);
   if (owed.empty()) return;
   for (const auto& [id, job] : owed.mapped()) {
@@ -140,6 +157,7 @@ void ControlServer::on_disconnect(ClientId client) {
 
 bool ControlServer::keeps_half_closed(ClientId client) {
   if (owed_by_client_.count(client) > 0) return true;
+  if (desk_.owes(client)) return true;
   return std::any_of(shutdown_requests_.begin(), shutdown_requests_.end(),
                      [&](const auto& request) { return request.first == client; });
 }
@@ -155,8 +173,7 @@ void ControlServer::handle(ClientId client, const RequestId& id, const EncodeReq
   queued.job = make_job(request, parts_.tokenizer, prompt_limits_);
   queued.job.id = next_job_;
   queued.submitted = now;
-  queued.deadline =
-      now + std::chrono::milliseconds(request.deadline_ms.value_or(parts_.facts.config.deadline_ms));
+  queued.deadline = now + std::chrono::milliseconds(request.deadline_ms.value_or(facts_.config.deadline_ms));
 
   Owed owed{client, {id, request.name, request.return_input_ids, {}, now}};
   if (request.return_input_ids) {
@@ -175,7 +192,7 @@ void ControlServer::refuse_admission(ClientId client, const RequestId& id, JobQu
   switch (admission) {
     case JobQueue::Admission::kFull:
       return refuse(client, id, "queue_full",
-                    std::to_string(parts_.facts.config.queue_length) +
+                    std::to_string(facts_.config.queue_length) +
                         " requests wait already (queue_length); try again later");
     case JobQueue::Admission::kNameWaits:
       return refuse(client, id, "name_in_use", "a request named '" + name + "' waits or runs already");
@@ -200,29 +217,16 @@ void ControlServer::handle(ClientId client, const RequestId& id, const TokenizeR
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const InfoRequest&) {
-  server_.send(client, ok_reply(id, info_fields(parts_.facts)));
+  server_.send(client, ok_reply(id, info_fields(facts_)));
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const HealthRequest&) {
-  server_.send(client, ok_reply(id, health_fields(parts_.facts, live_state())));
+  server_.send(client, ok_reply(id, health_fields(facts_, live_state())));
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const MetricsRequest&) {
-  const LiveState state = live_state();
-  Metrics& metrics = parts_.metrics;
-  metrics.set("gemmad_clients", static_cast<double>(state.num_clients));
-  metrics.set("gemmad_jobs_waiting", static_cast<double>(state.num_waiting));
-  metrics.set("gemmad_jobs_running", static_cast<double>(state.num_running));
-  metrics.set("gemmad_uptime_seconds",
-              std::chrono::duration<double>(Clock::now() - parts_.facts.ready_at).count());
-  for (std::size_t rank = 0; rank < state.ranks.ranks.size(); ++rank) {
-    const std::string label = "{rank=\"" + std::to_string(rank) + "\"}";
-    metrics.set("gemmad_segment_bytes" + label, static_cast<double>(state.ranks.ranks[rank].segment_bytes));
-    metrics.set("gemmad_segment_used_bytes" + label, static_cast<double>(state.ranks.ranks[rank].used_bytes));
-    metrics.set("gemmad_segment_leased_bytes" + label,
-                static_cast<double>(state.ranks.ranks[rank].leased_bytes));
-  }
-  server_.send(client, ok_reply(id, {{"text", metrics.text()}}));
+  set_gauges(parts_.metrics, facts_, live_state());
+  server_.send(client, ok_reply(id, {{"text", parts_.metrics.text()}}));
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const CancelRequest& request) {
@@ -234,6 +238,33 @@ void ControlServer::handle(ClientId client, const RequestId& id, const CancelReq
   server_.send(
       client,
       ok_reply(id, {{"job", job}, {"cancelled", cancelled}, {"state", cancelled ? "cancelled" : "running"}}));
+}
+
+void ControlServer::handle(ClientId client, const RequestId& id, const SwitchRequest& request) {
+  try {
+    give_order(client, id, OrderKind::kReconfigure, switched_settings(facts_.config, request));
+  } catch (const ConfigError& error) {
+    refuse(client, id, "bad_request", error.what());
+  }
+}
+
+void ControlServer::handle(ClientId client, const RequestId& id, const SleepRequest&) {
+  give_order(client, id, OrderKind::kSleep);
+}
+
+void ControlServer::handle(ClientId client, const RequestId& id, const WakeRequest&) {
+  give_order(client, id, OrderKind::kWake);
+}
+
+void ControlServer::give_order(ClientId client, const RequestId& id, OrderKind kind, std::string settings) {
+  if (draining_) return refuse(client, id, "shutting_down", "the daemon is stopping");
+  if (!desk_.give({client, id}, kind, std::move(settings)))
+    refuse(client, id, "queue_full", "too many switches, sleeps and wakes wait already; try again later");
+}
+
+void ControlServer::hear(OutsideWord word) {
+  if (word == OutsideWord::kStop) begin_drain();
+  if (word == OutsideWord::kReload && !draining_) desk_.reload(facts_.config);
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const ShutdownRequest&) {
@@ -269,7 +300,7 @@ void ControlServer::begin_drain() {
   if (draining_) return;
   draining_ = true;
   spdlog::info("stopping: {} jobs wait or run", parts_.queue.num_waiting() + parts_.queue.num_running());
-  drain_deadline_ = Clock::now() + std::chrono::milliseconds(parts_.facts.config.drain_ms);
+  drain_deadline_ = Clock::now() + std::chrono::milliseconds(facts_.config.drain_ms);
   server_.stop_listening();
   parts_.queue.close();
 }
@@ -281,6 +312,26 @@ void ControlServer::end_waiting_jobs() {
     answer_failure(job.job.id, code, message);
   // A job that ran may be put back yet.
   drain_deadline_ = Clock::now() + std::chrono::milliseconds(100);
+}
+
+void ControlServer::take_changes() {
+  const std::lock_guard lock(mutex_);
+  if (changed_) facts_ = std::move(*changed_);
+  changed_.reset();
+}
+
+void ControlServer::answer_orders() {
+  std::vector<std::pair<std::uint64_t, OrderOutcome>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    ended.swap(ended_);
+  }
+  for (const auto& [ticket, outcome] : ended) {
+    parts_.metrics.add("gemmad_orders_total{result=\"" + (outcome.done ? std::string("ok") : outcome.code) +
+                       "\"}");
+    if (const auto giver = desk_.take_giver(ticket))
+      server_.send(giver->client, order_reply(giver->request, outcome, facts_));
+  }
 }
 
 void ControlServer::answer_completed() {

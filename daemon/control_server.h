@@ -19,6 +19,7 @@
 #include "daemon/completion.h"
 #include "daemon/job_queue.h"
 #include "daemon/metrics.h"
+#include "daemon/order_desk.h"
 #include "daemon/protocol.h"
 #include "daemon/rank_status.h"
 #include "daemon/replies.h"
@@ -28,29 +29,36 @@ namespace gemmad {
 
 /// What the control thread works with. All must outlive the server.
 struct ControlParts {
-  const DaemonFacts& facts;
   const Tokenizer& tokenizer;
   JobQueue& queue;
   StatusBoard& status;
   Metrics& metrics;
 };
 
-/// A stop request from outside the socket, seen as a readable descriptor.
-struct StopSource {
+/// What reaches the daemon from outside the socket.
+enum class OutsideWord { kNothing, kStop, kReload /* read the settings again */ };
+
+/// A readable descriptor that brings such a word.
+struct OutsideSource {
   int fd = -1;
-  /// Takes what made `fd` readable. True: stop. On the control thread.
-  std::function<bool()> take;
+  /// Takes what made `fd` readable. On the control thread.
+  std::function<OutsideWord()> take;
 };
 
 /// Runs the thread "control" from construction until the engine has drained. Everything but completed(),
 /// drained() and join() happens on that thread.
 class ControlServer final : public CompletionSink, private LineServer::Handler {
  public:
-  ControlServer(UnixListener listener, ControlParts parts, std::vector<StopSource> stop_sources);
+  /// `facts`: how the daemon stands at the start. `load_settings` reads the settings anew, on the control
+  /// thread; throws ConfigError.
+  ControlServer(UnixListener listener, ControlParts parts, DaemonFacts facts,
+                std::vector<OutsideSource> sources, std::function<DaemonConfig()> load_settings);
   /// Ends the thread without answering what is left, and waits for it.
   ~ControlServer() override;
 
   void completed(std::vector<CompletedJob> jobs) override;
+  void changed(DaemonFacts facts) override;
+  void ended(std::uint64_t ticket, OrderOutcome outcome) override;
   void drained() override;
 
   /// Waits for the thread, which ends after drained(), when clients have their replies (2 s at most). Throws
@@ -79,7 +87,12 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   void handle(ClientId client, const RequestId& id, const HealthRequest& request);
   void handle(ClientId client, const RequestId& id, const MetricsRequest& request);
   void handle(ClientId client, const RequestId& id, const CancelRequest& request);
+  void handle(ClientId client, const RequestId& id, const SwitchRequest& request);
+  void handle(ClientId client, const RequestId& id, const SleepRequest& request);
+  void handle(ClientId client, const RequestId& id, const WakeRequest& request);
   void handle(ClientId client, const RequestId& id, const ShutdownRequest& request);
+  void hear(OutsideWord word);
+  void give_order(ClientId client, const RequestId& id, OrderKind kind, std::string settings = {});
 
   void refuse(ClientId client, const RequestId& id, const std::string& code, const std::string& message);
   void refuse_admission(ClientId client, const RequestId& id, JobQueue::Admission admission,
@@ -88,6 +101,8 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   bool is_duplicate(ClientId client, const RequestId& id) const;
   void begin_drain();
   void end_waiting_jobs();
+  void take_changes();
+  void answer_orders();
   void answer_completed();
   void answer_expired();
   void answer(const CompletedJob& job);
@@ -97,6 +112,8 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   LiveState live_state() const;
 
   ControlParts parts_;
+  DaemonFacts facts_;
+  OrderDesk desk_;
   ProtocolLimits protocol_limits_;
   PromptLimits prompt_limits_;
   LineServer server_;
@@ -108,8 +125,10 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   bool draining_ = false;
   std::optional<Clock::time_point> drain_deadline_;  // while draining: when what waits is ended
 
-  std::mutex mutex_;  // of the three below
+  std::mutex mutex_;  // of the five below
   std::vector<CompletedJob> completed_;
+  std::optional<DaemonFacts> changed_;
+  std::vector<std::pair<std::uint64_t, OrderOutcome>> ended_;
   bool drained_ = false;
   bool abandoned_ = false;
 

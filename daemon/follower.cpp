@@ -8,7 +8,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookUpEvery{1000};
 }
 
-void follow(Bootstrap& bootstrap, BatchRunner& runner, const std::function<void()>& alive) {
+void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& alive) {
   for (;;) {
     alive();
     const auto message = bootstrap.wait_announcement(kLookUpEvery);
@@ -16,10 +16,14 @@ void follow(Bootstrap& bootstrap, BatchRunner& runner, const std::function<void(
     const Announcement announcement = decode_announcement(*message);
     switch (announcement.kind) {
       case AnnouncementKind::kHeartbeat:
-        runner.exchange_status();
+        engine.exchange_status();
         break;
       case AnnouncementKind::kBatch:
-        runner.run(announcement.batch);
+        engine.run(announcement.batch);
+        engine.exchange_status();
+        break;
+      case AnnouncementKind::kOrder:
+        engine.execute(announcement.order);
         break;
       case AnnouncementKind::kStop:
         return;

@@ -4,13 +4,13 @@
 #include <functional>
 
 #include "comm/bootstrap.h"
-#include "daemon/batch_runner.h"
+#include "daemon/engine.h"
 
 namespace gemmad {
 
-/// Runs until rank 0 says stop. Sleeps while nothing is announced. `alive` is called now and then; what it
-/// throws ends the loop. Throws BootstrapError when rank 0 is lost, CodecError when it speaks another
-/// version: both fatal.
-void follow(Bootstrap& bootstrap, BatchRunner& runner, const std::function<void()>& alive);
+/// Runs until rank 0 announces the stop. `alive` is called at least once a second; what it throws ends the
+/// loop. Throws BootstrapError when a rank is lost, CodecError for an announcement of another build: both
+/// fatal.
+void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& alive);
 
 }  // namespace gemmad

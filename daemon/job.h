@@ -25,9 +25,14 @@ struct JobPrompt {
   bool ok() const { return error_code.empty(); }
 };
 
+/// How a client wants its job spread where the mode leaves the choice (adaptive).
+enum class Preference : std::uint8_t { kNone, kDeal, kSplit };
+
 struct Job {
   JobId id = 0;
   std::string name;  // of the client's choosing; may be empty
+  Preference prefer = Preference::kNone;
+  std::int64_t readers = 0;  // of each place that will come for it; 0: as many as the segments are made for
   OutputSelection outputs;
   std::vector<JobPrompt> prompts;
 

@@ -10,47 +10,43 @@ std::uint64_t aligned(std::uint64_t offset) {
   return (offset + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
-class Placer {
- public:
-  Placer(const Job& job, const OutputFacts& facts, JobLayout& layout)
-      : job_(job), facts_(facts), layout_(layout) {}
-
-  void place_prompt(std::size_t prompt) {
-    for (std::int64_t index : job_.outputs.hidden_states) {
-      place(prompt, "hidden_states." + std::to_string(index), index);
-    }
-    if (job_.outputs.last_hidden_state) place(prompt, "last_hidden_state", facts_.num_layers);
-  }
-
- private:
-  void place(std::size_t prompt, std::string tensor_name, std::int64_t hidden_state) {
+/// The tensors of one prompt in the order in which they were asked for, without a place.
+std::vector<PlacedTensor> tensors_of(const Job& job, std::size_t prompt, const OutputFacts& facts) {
+  std::vector<PlacedTensor> tensors;
+  if (!job.prompts[prompt].ok()) return tensors;
+  const auto add = [&](std::string name, std::int64_t hidden_state) {
     PlacedTensor tensor;
-    tensor.name = std::move(tensor_name);
+    tensor.name = std::move(name);
     tensor.hidden_state = hidden_state;
-    tensor.shape = Shape{static_cast<std::int64_t>(job_.prompts[prompt].ids.size()), facts_.hidden_size};
-    tensor.size_bytes = static_cast<std::uint64_t>(tensor.shape.num_elements()) * size_bytes(facts_.dtype);
-    tensor.offset = layout_.size_bytes;
-    layout_.size_bytes = aligned(layout_.size_bytes + tensor.size_bytes);
-    layout_.prompts[prompt].push_back(std::move(tensor));
-  }
-
-  const Job& job_;
-  const OutputFacts& facts_;
-  JobLayout& layout_;
-};
+    tensor.shape = Shape{static_cast<std::int64_t>(job.prompts[prompt].ids.size()), facts.hidden_size};
+    tensor.size_bytes = static_cast<std::uint64_t>(tensor.shape.num_elements()) * size_bytes(facts.dtype);
+    tensors.push_back(std::move(tensor));
+  };
+  for (const std::int64_t index : job.outputs.hidden_states)
+    add("hidden_states." + std::to_string(index), index);
+  if (job.outputs.last_hidden_state) add("last_hidden_state", facts.num_layers);
+  return tensors;
+}
 
 }  // namespace
 
-JobLayout lay_out(const Job& job, std::span<const int> owners, int num_ranks, const OutputFacts& facts) {
+JobLayout lay_out(const Job& job, const JobPlan& plan, const RouteTable& routes, const OutputFacts& facts) {
   JobLayout layout;
-  layout.prompts.resize(job.prompts.size());
-  Placer placer(job, facts, layout);
-  for (int rank = 0; rank < num_ranks; ++rank) {
+  for (std::size_t prompt = 0; prompt < job.prompts.size(); ++prompt) {
+    layout.prompts.push_back(tensors_of(job, prompt, facts));
+    for (PlacedTensor& tensor : layout.prompts.back())
+      tensor.route = routes.index(plan.cut, plan.replicas[prompt], tensor.hidden_state);
+  }
+  for (std::size_t route = 0; route < routes.routes().size(); ++route) {
     const std::uint64_t begin = layout.size_bytes;
-    for (std::size_t prompt = 0; prompt < job.prompts.size(); ++prompt) {
-      if (owners[prompt] == rank && job.prompts[prompt].ok()) placer.place_prompt(prompt);
+    for (std::vector<PlacedTensor>& tensors : layout.prompts) {
+      for (PlacedTensor& tensor : tensors) {
+        if (tensor.route != route) continue;
+        tensor.offset = layout.size_bytes;
+        layout.size_bytes = aligned(layout.size_bytes + tensor.size_bytes);
+      }
     }
-    layout.ranks.push_back({begin, layout.size_bytes});
+    layout.routes.push_back({begin, layout.size_bytes});
   }
   return layout;
 }

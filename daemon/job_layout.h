@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "comm/route.h"
+#include "comm/shard_plan.h"
 #include "daemon/job.h"
 #include "kernels/base/tensor.h"
 
@@ -18,29 +19,36 @@ struct OutputFacts {
   DType dtype = DType::kF32;
 };
 
+/// Who computes a job.
+struct JobPlan {
+  Cut cut = Cut::kDeal;
+  std::vector<int> replicas;  // of the cut, by prompt
+};
+
 /// One delivered tensor: rows of hidden state `hidden_state`, [n, D]. `offset` counts from the start of the
 /// block.
 struct PlacedTensor {
   std::string name;  // "hidden_states.3", "last_hidden_state"
   std::int64_t hidden_state = 0;
+  std::size_t route = 0;  // which it takes to all places
   std::uint64_t offset = 0;
   std::uint64_t size_bytes = 0;
   Shape shape;
 };
 
-/// What one rank computes of a job stands together, so that one transfer delivers it.
-struct OwnedRange {
+/// What takes one route stands together, so that one transfer delivers it.
+struct RouteRange {
   std::uint64_t begin = 0;  // bytes from the start of the block
   std::uint64_t end = 0;
 };
 
 struct JobLayout {
   std::vector<std::vector<PlacedTensor>> prompts;  // by prompt; empty for one that failed
-  std::vector<OwnedRange> ranks;                   // by rank
+  std::vector<RouteRange> routes;                  // by route
   std::uint64_t size_bytes = 0;
 };
 
-/// `owners[p]` is the rank that computes prompt p. Tensors start at multiples of 256 bytes.
-JobLayout lay_out(const Job& job, std::span<const int> owners, int num_ranks, const OutputFacts& facts);
+/// Tensors start at multiples of 256 bytes.
+JobLayout lay_out(const Job& job, const JobPlan& plan, const RouteTable& routes, const OutputFacts& facts);
 
 }  // namespace gemmad

@@ -1,8 +1,13 @@
 #include "daemon/job_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gemmad {
+
+namespace {
+constexpr std::size_t kMaxOrders = 16;
+}
 
 JobQueue::Admission JobQueue::push(QueuedJob job) {
   {
@@ -14,6 +19,16 @@ JobQueue::Admission JobQueue::push(QueuedJob job) {
   }
   changed_.notify_one();
   return Admission::kAdmitted;
+}
+
+bool JobQueue::push(Order order) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || orders_.size() >= kMaxOrders) return false;
+    orders_.push_back(std::move(order));
+  }
+  changed_.notify_one();
+  return true;
 }
 
 JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds timeout) {
@@ -29,8 +44,9 @@ JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds
   Work work;
   work.failures = std::move(failures_);
   failures_.clear();
+  work.orders = std::exchange(orders_, {});
   const auto now = Clock::now();
-  if (now >= not_before_) {
+  if (work.orders.empty() && now >= not_before_) {
     std::int64_t tokens = 0;
     for (auto job = waiting_.begin(); job != waiting_.end();) {
       if (job->deadline <= now) {
@@ -145,7 +161,7 @@ bool JobQueue::name_is_taken(const std::string& name) const {
 }
 
 bool JobQueue::has_work(Clock::time_point now) const {
-  if (!failures_.empty()) return true;
+  if (!failures_.empty() || !orders_.empty()) return true;
   return now >= not_before_ && std::any_of(waiting_.begin(), waiting_.end(),
                                            [&](const QueuedJob& job) { return job.deadline > now; });
 }

@@ -1,5 +1,5 @@
-// Admitted jobs that wait for the engine: bounded, first in first out. Between the control thread and rank
-// 0's engine.
+// Admitted jobs, and orders, that wait for the engine: bounded, first in first out. Between the control
+// thread and rank 0's engine.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/job.h"
+#include "daemon/order.h"
 
 namespace gemmad {
 
@@ -36,15 +37,20 @@ class JobQueue {
   /// Never waits.
   Admission push(QueuedJob job);
 
+  /// Orders go before jobs. False, and nothing happens, when closed or when too many wait.
+  bool push(Order order);
+
   struct Work {
+    std::vector<Order> orders;  // then there are no jobs
     std::vector<QueuedJob> jobs;
     std::vector<FailureNotice> failures;  // of jobs that will not run; readers must hear
     bool closed = false;                  // and nothing is left to do
-    bool empty() const { return jobs.empty() && failures.empty(); }
+    bool empty() const { return orders.empty() && jobs.empty() && failures.empty(); }
   };
 
   /// Waits up to `timeout` for work; then takes jobs from the front up to `max_tokens` together, at least
-  /// one. Jobs past their deadline stay, for take_expired. Empty after the timeout or when closed.
+  /// one; or all orders that wait. Jobs past their deadline stay, for take_expired. Empty after the timeout
+  /// or when closed.
   Work take(std::int64_t max_tokens, std::chrono::milliseconds timeout);
 
   /// Gives jobs of the last `take` back to the front, in their order; none is taken again before
@@ -79,6 +85,7 @@ class JobQueue {
   const std::size_t max_jobs_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::vector<Order> orders_;
   std::deque<QueuedJob> waiting_;
   std::vector<std::string> running_names_;
   std::size_t num_running_ = 0;

@@ -2,7 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "daemon/announcement.h"
+#include "config/daemon_config.h"
 
 namespace gemmad {
 
@@ -19,39 +19,86 @@ double ms_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 void Leader::run() {
+  tell_changes();
   beat();
   for (;;) {
     parts_.alive();
-    JobQueue::Work work = parts_.queue.take(settings_.batch_tokens, settings_.heartbeat);
+    JobQueue::Work work =
+        parts_.queue.take(facts_.config.batch_tokens, std::chrono::milliseconds(facts_.config.heartbeat_ms));
     if (work.closed) break;
+    for (const Order& order : work.orders)
+      execute(order);
     if (work.empty()) {
+      sleep_when_idle();
       beat();
-    } else {
+    } else if (work.orders.empty() || !work.failures.empty()) {
       run_batch(std::move(work));
     }
   }
   parts_.sink.drained();
-  parts_.bootstrap.announce(encode_announcement({AnnouncementKind::kStop, {}}), settings_.exchange_timeout);
+  announce({AnnouncementKind::kStop, {}, {}});
+}
+
+void Leader::announce(const Announcement& announcement) {
+  parts_.bootstrap.announce(encode_announcement(announcement),
+                            std::chrono::milliseconds(facts_.config.collective_timeout_ms));
 }
 
 void Leader::beat() {
-  parts_.bootstrap.announce(encode_announcement({AnnouncementKind::kHeartbeat, {}}),
-                            settings_.exchange_timeout);
-  parts_.status.set_ranks(parts_.runner.exchange_status());
+  announce({AnnouncementKind::kHeartbeat, {}, {}});
+  parts_.status.set_ranks(parts_.engine.exchange_status());
+}
+
+void Leader::execute(const Order& order) {
+  parts_.status.set_encoding(false);
+  announce({AnnouncementKind::kOrder, {}, order});
+  const OrderOutcome outcome = parts_.engine.execute(order);
+  if (outcome.done && order.kind == OrderKind::kReconfigure) {
+    facts_.config = parse_config(order.settings, "settings");
+    spdlog::info("new settings in force: mode {}, strategy {}; took {:.0f} ms", name(facts_.config.mode),
+                 name(facts_.config.strategy), outcome.ms);
+  } else if (outcome.done) {
+    spdlog::info("{}; took {:.0f} ms", order.kind == OrderKind::kSleep ? "asleep" : "awake", outcome.ms);
+  } else {
+    spdlog::warn("all stays as it was: {}", outcome.message);
+  }
+  idle_since_ = Clock::now();
+  tell_changes();
+  parts_.sink.ended(order.ticket, outcome);
+}
+
+void Leader::sleep_when_idle() {
+  const std::chrono::milliseconds patience(facts_.config.idle_sleep_ms);
+  if (patience.count() == 0 || parts_.engine.asleep() || Clock::now() - idle_since_ < patience) return;
+  spdlog::info("no request for {} ms (idle_sleep_ms)", facts_.config.idle_sleep_ms);
+  execute({OrderKind::kSleep, {}, 0});
+}
+
+void Leader::tell_changes() {
+  if (parts_.engine.version() == told_version_) return;
+  told_version_ = parts_.engine.version();
+  facts_.ranks = parts_.engine.identities();
+  facts_.asleep = parts_.engine.asleep();
+  facts_.costs.reset();
+  if (!facts_.asleep) facts_.costs = parts_.engine.residency().deployment().costs();
+  parts_.sink.changed(facts_);
 }
 
 void Leader::run_batch(JobQueue::Work work) {
   const auto started = Clock::now();
-  Announcement announcement{AnnouncementKind::kBatch, {}};
+  Announcement announcement{AnnouncementKind::kBatch, {}, {}};
   for (QueuedJob& queued : work.jobs)
     announcement.batch.jobs.push_back(std::move(queued.job));
   announcement.batch.failures = std::move(work.failures);
 
   parts_.status.set_encoding(true);
-  parts_.bootstrap.announce(encode_announcement(announcement), settings_.exchange_timeout);
-  BatchReport report = parts_.runner.run(announcement.batch);
-  parts_.status.set_ranks(report.ranks);
+  announce(announcement);
+  BatchReport report = parts_.engine.run(announcement.batch);
+  // Nobody hears of a result before every rank has published it.
+  parts_.status.set_ranks(parts_.engine.exchange_status());
+  tell_changes();
   parts_.status.set_encoding(false);
+  idle_since_ = Clock::now();
 
   for (std::size_t j = 0; j < work.jobs.size(); ++j)
     work.jobs[j].job = std::move(announcement.batch.jobs[j]);
@@ -81,7 +128,7 @@ void Leader::hand_over(JobQueue::Work work, BatchReport report, Clock::time_poin
       spdlog::warn("job {} failed: {}: {}", queued.job.id, outcome.failure.code, outcome.failure.message);
     }
     completed.push_back({queued.job.id, std::move(outcome), ms_between(queued.submitted, started),
-                         report.compute_ms, report.deliver_ms});
+                         report.compute_ms, report.busy_ms, report.deliver_ms});
   }
   if (!completed.empty()) {
     spdlog::debug("batch of {} jobs, {} tokens: compute {:.2f} ms, deliver {:.2f} ms", completed.size(),
@@ -100,6 +147,7 @@ void Leader::count(const BatchReport& report, std::int64_t prompts, std::int64_t
   parts_.metrics.add("gemmad_prompts_total", static_cast<double>(prompts));
   parts_.metrics.add("gemmad_tokens_total", static_cast<double>(tokens));
   parts_.metrics.add("gemmad_compute_seconds_total", report.compute_ms / 1000);
+  parts_.metrics.add("gemmad_busy_seconds_total", report.busy_ms / 1000);
   parts_.metrics.add("gemmad_deliver_seconds_total", report.deliver_ms / 1000);
 }
 

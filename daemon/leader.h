@@ -1,4 +1,4 @@
-// Rank 0's engine loop: takes what waits, has all ranks run it, hands over what became of it.
+// Rank 0's engine loop: takes what waits, has all ranks do it, hands over what became of it.
 #pragma once
 
 #include <chrono>
@@ -6,24 +6,19 @@
 #include <functional>
 
 #include "comm/bootstrap.h"
-#include "daemon/batch_runner.h"
+#include "daemon/announcement.h"
 #include "daemon/completion.h"
+#include "daemon/engine.h"
 #include "daemon/job_queue.h"
 #include "daemon/metrics.h"
 #include "daemon/rank_status.h"
 
 namespace gemmad {
 
-struct LeaderSettings {
-  std::int64_t batch_tokens = 8192;
-  std::chrono::milliseconds heartbeat{1000};
-  std::chrono::milliseconds exchange_timeout{60'000};
-};
-
 /// All must outlive the leader.
 struct LeaderParts {
   Bootstrap& bootstrap;
-  BatchRunner& runner;
+  Engine& engine;
   JobQueue& queue;
   CompletionSink& sink;
   StatusBoard& status;
@@ -35,18 +30,25 @@ struct LeaderParts {
 /// thread of rank 0. Throws BootstrapError when a rank is lost: fatal.
 class Leader {
  public:
-  Leader(LeaderParts parts, LeaderSettings settings) : parts_(std::move(parts)), settings_(settings) {}
+  /// `facts`: how the daemon stands at the start.
+  Leader(LeaderParts parts, DaemonFacts facts) : parts_(std::move(parts)), facts_(std::move(facts)) {}
 
   void run();
 
  private:
+  void announce(const Announcement& announcement);
+  void execute(const Order& order);
+  void sleep_when_idle();
+  void tell_changes();
   void run_batch(JobQueue::Work work);
   void hand_over(JobQueue::Work work, BatchReport report, Clock::time_point started);
   void beat();
   void count(const BatchReport& report, std::int64_t prompts, std::int64_t tokens);
 
   LeaderParts parts_;
-  LeaderSettings settings_;
+  DaemonFacts facts_;
+  std::uint64_t told_version_ = 0;
+  Clock::time_point idle_since_ = Clock::now();
 };
 
 }  // namespace gemmad

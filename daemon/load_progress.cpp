@@ -8,11 +8,15 @@
 namespace gemmad {
 
 LoadProgressLine::LoadProgressLine(std::string what)
-    : what_(std::move(what)), on_terminal_(::isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
+    : what_(std::move(what)),
+      on_terminal_(::isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      written_(start_) {}
 
 void LoadProgressLine::update(std::uint64_t done_bytes, std::uint64_t total_bytes) {
   const auto now = Clock::now();
   const bool last = done_bytes >= total_bytes;
+  if (done_) return;
   const auto every = on_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(2000);
   if (!last && now - written_ < every) return;
   written_ = now;
@@ -24,6 +28,7 @@ void LoadProgressLine::update(std::uint64_t done_bytes, std::uint64_t total_byte
   std::fprintf(stderr, "%s%s: %3.0f %%  %.1f of %.1f MB  %.2f GB/s  %.0f s left%s", on_terminal_ ? "\r" : "",
                what_.c_str(), total > 0 ? 100 * done / total : 100.0, done / 1e6, total / 1e6, rate / 1e9,
                left, last || !on_terminal_ ? "\n" : "");
+  done_ = last;
   std::fflush(stderr);
 }
 

@@ -22,7 +22,8 @@ class LoadProgressLine {
   std::string what_;
   bool on_terminal_;
   Clock::time_point start_;
-  Clock::time_point written_{};
+  Clock::time_point written_;
+  bool done_ = false;  // the last line is written
 };
 
 }  // namespace gemmad

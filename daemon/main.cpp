@@ -11,29 +11,14 @@
 #include "config/daemon_config.h"
 #include "daemon/agreement.h"
 #include "daemon/command_line.h"
+#include "daemon/log_level.h"
 #include "daemon/rank.h"
-#include "daemon/stop_signals.h"
+#include "daemon/signals.h"
 
 namespace gemmad {
 namespace {
 
 enum ExitStatus { kStopped = 0, kCouldNotStart = 1, kWrongSettings = 2, kFailed = 3 };
-
-spdlog::level::level_enum log_level(LogLevel level) {
-  switch (level) {
-    case LogLevel::kTrace:
-      return spdlog::level::trace;
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarn:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
-}
 
 void set_up_log(int rank) {
   auto log = std::make_shared<spdlog::logger>("gemmad", std::make_shared<spdlog::sinks::stderr_sink_mt>());
@@ -73,25 +58,30 @@ int answer(const CommandLine& line) {
 
 /// What this rank does among the others. Whatever is wrong with the arguments is said once, by rank 0.
 int run_among_ranks(Bootstrap& bootstrap, std::span<const char* const> arguments,
-                    const StopSignals& signals) {
+                    const CaughtSignals& signals) {
   const int rank = bootstrap.info().rank;
   set_up_log(rank);
   constexpr std::chrono::minutes kSettingsTimeout{1};
+  CommandLine line;
+  const auto load_settings = [&line] {
+    DaemonConfig settings = load_config(line.config_file, line.overrides);
+    validate_for_run(settings);
+    return settings;
+  };
   DaemonConfig config;
   try {
     agree(bootstrap, kSettingsTimeout, [&] {
-      const CommandLine line = parse_command_line(arguments);
-      config = load_config(line.config_file, line.overrides);
-      validate_for_run(config);
+      line = parse_command_line(arguments);
+      config = load_settings();
     });
   } catch (const StepFailed& error) {
     if (rank == 0) spdlog::critical("{}", error.what());
     return kWrongSettings;
   }
-  spdlog::set_level(log_level(config.log_level));
+  set_log_level(config.log_level);
 
   try {
-    run_rank(bootstrap, config, signals);
+    run_rank(bootstrap, config, load_settings, signals);
     return kStopped;
   } catch (const StepInterrupted& error) {
     if (rank == 0) spdlog::info("{}", error.what());
@@ -107,7 +97,7 @@ int run_among_ranks(Bootstrap& bootstrap, std::span<const char* const> arguments
 }
 
 int run(std::span<const char* const> arguments) {
-  const StopSignals signals;
+  const CaughtSignals signals;
   std::optional<SecondSignalWatch> watch;  // outlives the bootstrap, whose end waits for the other ranks
   const std::unique_ptr<Bootstrap> bootstrap = make_mpi_bootstrap();
   const int status = run_among_ranks(*bootstrap, arguments, signals);

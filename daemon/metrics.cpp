@@ -16,7 +16,12 @@ struct Family {
 };
 
 constexpr std::array kFamilies = {
+    Family{"gemmad_asleep", "gauge", "1 while the ranks hold no weights"},
     Family{"gemmad_batches_total", "counter", "Batches run"},
+    Family{
+        "gemmad_busy_seconds_total", "counter",
+        "Time that ranks computed, all of them together; over gemmad_compute_seconds_total: how many worked "
+        "at the same time"},
     Family{"gemmad_clients", "gauge", "Clients of the control socket"},
     Family{"gemmad_compute_seconds_total", "counter", "Time in the forward pass, rank 0"},
     Family{"gemmad_deliver_seconds_total", "counter", "Time in bringing results to all ranks, rank 0"},
@@ -25,6 +30,7 @@ constexpr std::array kFamilies = {
     Family{"gemmad_job_seconds_sum", "counter", "Time from submission to reply, of jobs that ended ok"},
     Family{"gemmad_jobs_running", "gauge", "Jobs in the running batch"},
     Family{"gemmad_jobs_waiting", "gauge", "Jobs in the queue"},
+    Family{"gemmad_orders_total", "counter", "Switches, sleeps and wakes, by result: ok or an error code"},
     Family{"gemmad_prompts_total", "counter", "Prompts delivered"},
     Family{"gemmad_requests_total", "counter", "Requests by op; op=\"invalid\" for those that were none"},
     Family{"gemmad_segment_bytes", "gauge", "Size of a rank's output segment"},

@@ -17,6 +17,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxNameBytes = 128;
 constexpr std::size_t kMaxIdBytes = 128;
+constexpr std::int64_t kMaxReaders = 1'000'000;
+constexpr std::int64_t kMaxRank = 9999;
 constexpr std::int64_t kMaxListItems = std::int64_t{1} << 20;
 
 /// A list of more prompts than a request may have: its own code, so that clients can split it.
@@ -87,6 +89,12 @@ void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeReque
   }
 }
 
+Preference parse_preference(const json& value) {
+  if (value == "deal") return Preference::kDeal;
+  if (value == "split") return Preference::kSplit;
+  throw FieldError("field 'prefer' must be 'deal' or 'split'");
+}
+
 Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
   EncodeRequest request;
   const json& prompts = prompt_list(fields.need("prompts"), "field 'prompts'", limits);
@@ -98,6 +106,9 @@ Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
   if (const json* deadline = fields.find("deadline_ms")) {
     request.deadline_ms = to_integer(*deadline, "field 'deadline_ms'", 1, limits.max_deadline_ms);
   }
+  if (const json* prefer = fields.find("prefer")) request.prefer = parse_preference(*prefer);
+  if (const json* readers = fields.find("readers"))
+    request.readers = to_integer(*readers, "field 'readers'", 1, kMaxReaders);
   request.return_input_ids = fields.boolean("return_input_ids", false);
   return request;
 }
@@ -136,6 +147,25 @@ Command parse_cancel(JsonFields& fields, const ProtocolLimits&) {
   return request;
 }
 
+Command parse_switch(JsonFields& fields, const ProtocolLimits&) {
+  SwitchRequest request;
+  if (fields.find("mode") != nullptr) request.mode = fields.text("mode", kMaxNameBytes);
+  if (fields.find("strategy") != nullptr) request.strategy = fields.text("strategy", kMaxNameBytes);
+  if (const json* ranks = fields.find("ranks_per_replica"))
+    request.ranks_per_replica = to_integer(*ranks, "field 'ranks_per_replica'", 0, kMaxRank);
+  if (const json* ranks = fields.find("encoder_ranks")) {
+    request.encoder_ranks.emplace();
+    for (const json& rank : to_array(*ranks, "field 'encoder_ranks'", kMaxRank + 1))
+      request.encoder_ranks->push_back(to_integer(rank, "an item of 'encoder_ranks'", 0, kMaxRank));
+  }
+  if (!request.mode && !request.strategy && !request.ranks_per_replica && !request.encoder_ranks) {
+    throw FieldError(
+        "at least one of the fields 'mode', 'strategy', 'ranks_per_replica', 'encoder_ranks' says what to "
+        "switch to");
+  }
+  return request;
+}
+
 template <typename Plain>
 Command parse_plain(JsonFields&, const ProtocolLimits&) {
   return Plain{};
@@ -152,13 +182,17 @@ constexpr std::array kOps = {
     OpRow{"encode", parse_encode,
           "prompts: [text or {\"input_ids\": [...]}], outputs: [\"hidden_states\", \"last_hidden_state\"], "
           "layers: [0, 8], "
-          "name, deadline_ms, return_input_ids"},
+          "name, deadline_ms, prefer: \"deal\" or \"split\", readers, return_input_ids"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
     OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},
     OpRow{"metrics", parse_plain<MetricsRequest>, "counters in Prometheus' text format"},
     OpRow{"cancel", parse_cancel,
           "one of job, name, request (an id on this connection): gives up a waiting encode"},
+    OpRow{"switch", parse_switch,
+          "mode, strategy, ranks_per_replica, encoder_ranks, as in the config: lays the model out anew"},
+    OpRow{"sleep", parse_plain<SleepRequest>, "give the device's memory back until the next encode"},
+    OpRow{"wake", parse_plain<WakeRequest>, "take it again"},
     OpRow{"shutdown", parse_plain<ShutdownRequest>, "finish what waits, then stop"},
 };
 static_assert(kOps.size() == std::variant_size_v<Command>);

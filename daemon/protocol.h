@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/job_id.h"
+#include "daemon/job.h"
 
 namespace gemmad {
 
@@ -36,6 +37,8 @@ struct EncodeRequest {
       hidden_states;  // indices, rising, each once; all of 0 .. L when `layers` is absent
   bool last_hidden_state = false;
   std::string name;  // empty: none
+  Preference prefer = Preference::kNone;
+  std::int64_t readers = 0;  // of each place; 0: as many as the segments are made for
   std::optional<std::int64_t> deadline_ms;
   bool return_input_ids = false;
 };
@@ -52,13 +55,23 @@ struct CancelRequest {
   std::optional<RequestId> request;
 };
 
+/// Other settings for the model's layout: what is not named stays as it is. At least one is named.
+struct SwitchRequest {
+  std::optional<std::string> mode;
+  std::optional<std::string> strategy;
+  std::optional<std::int64_t> ranks_per_replica;
+  std::optional<std::vector<std::int64_t>> encoder_ranks;
+};
+
+struct SleepRequest {};
+struct WakeRequest {};
 struct InfoRequest {};
 struct HealthRequest {};
 struct MetricsRequest {};
 struct ShutdownRequest {};
 
 using Command = std::variant<EncodeRequest, TokenizeRequest, InfoRequest, HealthRequest, MetricsRequest,
-                             CancelRequest, ShutdownRequest>;
+                             CancelRequest, SwitchRequest, SleepRequest, WakeRequest, ShutdownRequest>;
 
 struct Request {
   RequestId id;

@@ -6,19 +6,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <optional>
 #include <thread>
 
 #include "comm/collectives.h"
 #include "comm/reader_endpoint.h"
+#include "comm/route.h"
 #include "daemon/agreement.h"
 #include "daemon/batch_runner.h"
 #include "daemon/control_server.h"
+#include "daemon/engine.h"
 #include "daemon/follower.h"
 #include "daemon/gather.h"
 #include "daemon/leader.h"
-#include "daemon/load_progress.h"
 #include "daemon/model/model_files.h"
+#include "daemon/residency.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace gemmad {
@@ -55,26 +58,31 @@ LineServer::Limits reader_limits(const DaemonConfig& config) {
 /// Everything that a rank holds between start and stop, in the order in which it is made.
 class Rank {
  public:
-  Rank(Bootstrap& bootstrap, const DaemonConfig& config, const StopSignals& signals)
-      : bootstrap_(bootstrap), config_(config), signals_(signals), is_leader_(bootstrap.info().rank == 0) {}
+  Rank(Bootstrap& bootstrap, const DaemonConfig& config, const std::function<DaemonConfig()>& load_settings,
+       const CaughtSignals& signals)
+      : bootstrap_(bootstrap),
+        config_(config),
+        load_settings_(load_settings),
+        signals_(signals),
+        rank_(bootstrap.info().rank),
+        is_leader_(rank_ == 0) {}
 
   void start() {
+    find_places();
     // The control socket first: whoever holds its lock owns all the rest.
     step([&] {
       if (is_leader_) control_listener_.emplace(UnixListener::bind(config_.socket));
     });
     step([&] {
-      reader_listener_.emplace(UnixListener::bind(reader_socket(config_, bootstrap_.info().rank)));
+      if (publishes()) reader_listener_.emplace(UnixListener::bind(reader_socket(config_, rank_)));
     });
     step([&] {
       files_.emplace(open_model(config_.model));
+      make_shard_plan(files_->config(), shard_settings(config_), bootstrap_.info().num_ranks);
       if (is_leader_) tokenizer_.emplace(Tokenizer::load(files_->tokenizer_file()));
     });
-    step([&] {
-      segment_.emplace(Segment::create(static_cast<std::uint64_t>(config_.segment_mib * kMebibyte),
-                                       bootstrap_.info().rank));
-    });
-    step([&] { load_encoder(); });
+    make_segment();
+    load_model();
     make_services();
   }
 
@@ -82,51 +90,88 @@ class Rank {
     if (is_leader_) {
       lead();
     } else {
-      follow(bootstrap_, *runner_, [this] { check_endpoint(); });
+      follow(bootstrap_, *engine_, [this] { look_around(); });
     }
-    endpoint_->stop();
+    if (endpoint_) endpoint_->stop();
   }
 
  private:
   void step(const std::function<void()>& body) { agree(bootstrap_, kStartTimeout, body); }
 
-  void load_encoder() {
-    ops_ = make_cpu_ops(compute_threads(config_, bootstrap_.info()));
-    std::optional<LoadProgressLine> line;
-    if (is_leader_) line.emplace("loading " + config_.model);
-    TextWeights weights =
-        load_text_weights(*files_, *ops_, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
-          if (line) line->update(done_bytes, total_bytes);
-          if (signals_.take() != 0) throw StepInterrupted("stopped while loading");
-        });
-    encoder_.emplace(files_->config(), std::move(weights), *ops_, config_.batch_tokens);
+  void find_places() {
+    const std::vector<int> nodes = gather(bootstrap_, bootstrap_.info().node, kStartTimeout);
+    places_ = make_places(config_.segments, nodes);
+    publisher_ =
+        places_.publishers[static_cast<std::size_t>(places_.of_rank[static_cast<std::size_t>(rank_)])];
+  }
+
+  bool publishes() const { return publisher_ == rank_; }
+
+  /// The publisher of a place makes its segment; the others of the place map it while that is still allowed.
+  void make_segment() {
+    SharedMemory::Address address;
+    step([&] {
+      if (!publishes()) return;
+      segment_.emplace(Segment::create(static_cast<std::uint64_t>(config_.segment_mib * kMebibyte), rank_));
+      address = segment_->address();
+    });
+    const std::vector<SharedMemory::Address> addresses = gather(bootstrap_, address, kStartTimeout);
+    step([&] {
+      if (!publishes())
+        segment_.emplace(Segment::attach(addresses[static_cast<std::size_t>(publisher_)], publisher_));
+    });
+    step([&] {
+      if (publishes()) segment_->seal();
+    });
+  }
+
+  void load_model() {
+    model_ = files_->config();
+    step([&] { ops_ = make_cpu_ops(compute_threads(config_, bootstrap_.info())); });
+    transport_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
+    residency_.emplace(DeploymentParts{bootstrap_, *ops_, model_, transport_, places_, config_.batch_tokens,
+                                       exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
+    residency_->load(*files_, config_.weights_cache, shard_settings(config_), [this] {
+      if (signals_.take() != 0) throw StepInterrupted("stopped while loading");
+    });
+    files_.reset();
   }
 
   void make_services() {
-    const milliseconds exchange_timeout(config_.collective_timeout_ms);
-    collectives_ = bootstrap_.info().num_ranks == 1 ? make_one_rank_collectives()
-                                                    : make_host_collectives(bootstrap_, exchange_timeout);
-    ResultStore::Options options;
-    options.ttl = milliseconds(config_.result_ttl_ms);
-    store_.emplace(*segment_, options);
-    runner_.emplace(bootstrap_, *collectives_, *encoder_, *ops_, *store_,
-                    BatchRunner::Timeouts{exchange_timeout, milliseconds(config_.compute_timeout_ms)});
-    facts_ = DaemonFacts{config_, files_->config(), std::string(collectives_->name()),
-                         gather(bootstrap_, identity(), exchange_timeout), Clock::now()};
-    start_endpoint();
-    first_status_ = runner_->exchange_status();
+    if (publishes()) {
+      ResultStore::Options options;
+      options.ttl = milliseconds(config_.result_ttl_ms);
+      store_.emplace(*segment_, options);
+    }
+    ResultStore* const store = store_ ? &*store_ : nullptr;
+    const OutputFacts outputs{model_.num_layers, model_.hidden_size, ops_->compute_dtype()};
+    runner_.emplace(bootstrap_, *ops_, Output{places_, *segment_, store}, outputs,
+                    BatchRunner::Timeouts{exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
+    engine_.emplace(EngineParts{bootstrap_, *residency_, *runner_, store}, exchange_timeout(),
+                    [this] { return identity(); });
+    if (publishes()) start_endpoint();
+    // Nobody is told of a socket that does not listen yet.
+    engine_->exchange_status();
   }
+
+  milliseconds exchange_timeout() const { return milliseconds(config_.collective_timeout_ms); }
 
   RankIdentity identity() const {
     RankIdentity identity;
     identity.pid = ::getpid();
     identity.node = bootstrap_.info().node;
+    identity.publisher = publisher_;
     check_system(::gethostname(identity.host.data(), identity.host.size() - 1), "ask for this host's name");
-    identity.reader_socket =
-        fixed_text<sizeof identity.reader_socket>(reader_socket(config_, bootstrap_.info().rank));
+    identity.reader_socket = fixed_text<sizeof identity.reader_socket>(reader_socket(config_, publisher_));
     identity.device = fixed_text<sizeof identity.device>(ops_->description());
-    identity.weight_bytes = encoder_->weight_bytes();
-    identity.workspace_bytes = encoder_->workspace_bytes();
+    identity.disk_bytes = residency_->disk_bytes();
+    identity.shard.rank = -1;
+    if (residency_->asleep()) return identity;
+    const Deployment& deployment = residency_->deployment();
+    identity.shard = deployment.shard();
+    identity.weight_bytes = deployment.weight_bytes();
+    identity.replicated_bytes = deployment.replicated_bytes();
+    identity.workspace_bytes = deployment.workspace_bytes();
     return identity;
   }
 
@@ -139,71 +184,82 @@ class Rank {
     reader_listener_.reset();
   }
 
-  /// A rank other than 0 was told to stop: rank 0 stops all. A second signal ends this one, and so the job.
-  void pass_on_stop() {
+  /// A first signal asks to stop; a second one ends at once.
+  OutsideWord take_signal() {
     const int signal = signals_.take();
-    if (signal == 0) return;
-    if (signals_.num_taken() > 1) ::_exit(128 + signal);
-    if (!bootstrap_.ring_rank_0())
-      spdlog::warn("cannot reach rank 0 from this node: send it the signal, or use gemmactl shutdown");
+    if (signal == 0) return OutsideWord::kNothing;
+    if (signal == SIGHUP) return OutsideWord::kReload;
+    if (signals_.num_stops() > 1) ::_exit(128 + signal);
+    return OutsideWord::kStop;
   }
 
-  /// A first signal asks to stop; a second one ends at once.
-  bool take_stop_signal() {
-    const int signal = signals_.take();
-    if (signal == 0) return false;
-    if (signals_.num_taken() > 1) ::_exit(128 + signal);
-    return true;
+  /// A rank other than 0 was told to stop: rank 0 stops all. Settings are rank 0's to read.
+  void pass_on_stop() {
+    if (take_signal() == OutsideWord::kStop && !bootstrap_.ring_rank_0())
+      spdlog::warn("cannot reach rank 0 from this node: send it the signal, or use gemmactl shutdown");
   }
 
   void lead() {
     JobQueue queue(static_cast<std::size_t>(config_.queue_length));
     StatusBoard status;
-    status.set_ranks(std::move(first_status_));
     Metrics metrics;
-    ControlServer control(std::move(*control_listener_), {facts_, *tokenizer_, queue, status, metrics},
-                          {{signals_.fd(), [this] { return take_stop_signal(); }},
-                           {bootstrap_.doorbell_fd(), [this] { return bootstrap_.answer_doorbell(); }}});
+    DaemonFacts facts;
+    facts.config = config_;
+    facts.model = model_;
+    facts.collectives = transport_.name;
+    facts.ranks = engine_->identities();
+    facts.ready_at = Clock::now();
+    const auto rung = [this] {
+      return bootstrap_.answer_doorbell() ? OutsideWord::kStop : OutsideWord::kNothing;
+    };
+    ControlServer control(
+        std::move(*control_listener_), {*tokenizer_, queue, status, metrics}, facts,
+        {{signals_.fd(), [this] { return take_signal(); }}, {bootstrap_.doorbell_fd(), rung}},
+        load_settings_);
     control_listener_.reset();
     spdlog::info("ready: {} ranks, {}, {}; listening on {}", bootstrap_.info().num_ranks, name(config_.mode),
                  ops_->description(), config_.socket);
-    const LeaderSettings settings{config_.batch_tokens, milliseconds(config_.heartbeat_ms),
-                                  milliseconds(config_.collective_timeout_ms)};
-    Leader({bootstrap_, *runner_, queue, control, status, metrics, [this] { check_endpoint(); }}, settings)
-        .run();
+    Leader({bootstrap_, *engine_, queue, control, status, metrics, [this] { look_around(); }}, facts).run();
     control.join();
     spdlog::info("stopped");
   }
 
-  void check_endpoint() const {
+  void look_around() {
     if (endpoint_failed_) throw std::runtime_error("the reader thread failed; see the log above");
+    // Elsewhere the reader thread or the control thread hears signals at once.
+    if (!endpoint_ && !is_leader_) pass_on_stop();
   }
 
   Bootstrap& bootstrap_;
   const DaemonConfig& config_;
-  const StopSignals& signals_;
+  const std::function<DaemonConfig()>& load_settings_;
+  const CaughtSignals& signals_;
+  const int rank_;
   const bool is_leader_;
   std::atomic<bool> endpoint_failed_ = false;
 
+  Places places_;
+  int publisher_ = 0;                             // of this rank's place
   std::optional<UnixListener> control_listener_;  // rank 0
-  std::optional<UnixListener> reader_listener_;
-  std::optional<ModelFiles> files_;
+  std::optional<UnixListener> reader_listener_;   // publishers
+  std::optional<ModelFiles> files_;               // until the model is loaded
+  TextConfig model_;
   std::optional<Tokenizer> tokenizer_;  // rank 0
   std::optional<Segment> segment_;
   std::unique_ptr<Ops> ops_;
-  std::optional<TextEncoder> encoder_;
-  std::unique_ptr<Collectives> collectives_;
-  std::optional<ResultStore> store_;
+  Transport transport_;
+  std::optional<Residency> residency_;
+  std::optional<ResultStore> store_;  // publishers
   std::optional<BatchRunner> runner_;
-  std::vector<RankStatus> first_status_;
-  DaemonFacts facts_;
-  std::optional<ReaderEndpoint> endpoint_;
+  std::optional<Engine> engine_;
+  std::optional<ReaderEndpoint> endpoint_;  // publishers
 };
 
 }  // namespace
 
-void run_rank(Bootstrap& bootstrap, const DaemonConfig& config, const StopSignals& signals) {
-  Rank rank(bootstrap, config, signals);
+void run_rank(Bootstrap& bootstrap, const DaemonConfig& config,
+              const std::function<DaemonConfig()>& load_settings, const CaughtSignals& signals) {
+  Rank rank(bootstrap, config, load_settings, signals);
   rank.start();
   rank.serve();
 }

@@ -20,16 +20,16 @@ std::uint64_t resident_bytes() {
 
 }  // namespace
 
-RankStatus rank_status(const ResultStore& store, std::uint64_t tokens) {
-  const ResultStore::Stats stats = store.stats();
+RankStatus rank_status(const ResultStore* store) {
   RankStatus status;
+  status.rss_bytes = resident_bytes();
+  if (store == nullptr) return status;
+  const ResultStore::Stats stats = store->stats();
   status.segment_bytes = stats.segment_bytes;
   status.used_bytes = stats.used_bytes;
   status.leased_bytes = stats.leased_bytes;
   status.num_results = stats.num_results;
   status.num_leases = stats.num_leases;
-  status.rss_bytes = resident_bytes();
-  status.tokens = tokens;
   return status;
 }
 

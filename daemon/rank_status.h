@@ -10,18 +10,23 @@
 #include <vector>
 
 #include "comm/result_store.h"
+#include "comm/shard_plan.h"
 
 namespace gemmad {
 
-/// Told once, at start.
+/// Told at start and after every change of mode or residency.
 struct RankIdentity {
   std::int32_t pid = 0;
   std::int32_t node = 0;
-  std::array<char, 64> host{};  // zero-terminated, as below
-  std::array<char, 128> reader_socket{};
+  std::int32_t publisher = 0;             // the rank that publishes for this one's readers
+  std::array<char, 64> host{};            // zero-terminated, as below
+  std::array<char, 128> reader_socket{};  // the publisher's
   std::array<char, 128> device{};
-  std::uint64_t weight_bytes = 0;
+  Shard shard;                         // what it holds; its rank is -1 where that is nothing
+  std::uint64_t weight_bytes = 0;      // of device memory
+  std::uint64_t replicated_bytes = 0;  // of these, what other shards of the same layers hold too
   std::uint64_t workspace_bytes = 0;
+  std::uint64_t disk_bytes = 0;  // read from the model's files since the start
 };
 
 /// Told with every batch and heartbeat.
@@ -35,8 +40,8 @@ struct RankStatus {
   std::uint64_t tokens = 0;  // computed by this rank so far
 };
 
-/// This rank's, now. Reads /proc.
-RankStatus rank_status(const ResultStore& store, std::uint64_t tokens);
+/// This rank's, now, but for `tokens`. Reads /proc. `store` may be null.
+RankStatus rank_status(const ResultStore* store);
 
 /// Copies as much of `text` as fits, zero-terminated.
 template <std::size_t N>

@@ -64,14 +64,54 @@ std::string encode_reply(const EncodeContext& context, const CompletedJob& job) 
   }
   json fields = {{"job", job.id},
                  {"prompts", std::move(prompts)},
+                 {"cut", job.outcome.cut == Cut::kSplit ? "split" : "deal"},
                  {"bytes", job.outcome.size_bytes},
                  {"ms",
                   {{"queue", rounded(job.queue_ms)},
                    {"compute", rounded(job.compute_ms)},
+                   {"busy", rounded(job.busy_ms)},
                    {"deliver", rounded(job.deliver_ms)},
                    {"total", rounded(milliseconds(Clock::now() - context.submitted))}}}};
   if (!context.name.empty()) fields["name"] = context.name;
   return ok_reply(context.id, fields);
+}
+
+namespace {
+
+json range(const Range& r) {
+  return {r.begin, r.end};
+}
+
+/// What a rank holds: null where that is nothing.
+json shard_fields(const Shard& shard, const TextConfig& model) {
+  if (shard.rank < 0) return nullptr;
+  const std::int64_t block = ffn_block(model);
+  return {{"layers", range(shard.layers)},
+          {"heads", range(shard.heads)},
+          {"kv_heads", range(shard.kv_heads)},
+          {"ffn_columns", range({shard.ffn_blocks.begin * block, shard.ffn_blocks.end * block})}};
+}
+
+json cost_fields(const std::optional<CostTable>& costs) {
+  if (!costs) return nullptr;
+  return {{"tokens", costs->tokens}, {"whole_ms", costs->whole_ms}, {"split_ms", costs->split_ms}};
+}
+
+json mode_fields(const DaemonFacts& facts) {
+  return {{"mode", name(facts.config.mode)},
+          {"strategy", name(facts.config.strategy)},
+          {"ranks_per_replica", facts.config.ranks_per_replica},
+          {"encoder_ranks", facts.config.encoder_ranks},
+          {"asleep", facts.asleep}};
+}
+
+}  // namespace
+
+std::string order_reply(const RequestId& id, const OrderOutcome& outcome, const DaemonFacts& facts) {
+  if (!outcome.done) return error_reply(id, outcome.code, outcome.message);
+  json fields = mode_fields(facts);
+  fields["ms"] = rounded(outcome.ms);
+  return ok_reply(id, fields);
 }
 
 json info_fields(const DaemonFacts& facts) {
@@ -79,27 +119,35 @@ json info_fields(const DaemonFacts& facts) {
   json ranks = json::array();
   for (std::size_t rank = 0; rank < facts.ranks.size(); ++rank) {
     const RankIdentity& identity = facts.ranks[rank];
-    ranks.push_back(
-        {{"rank", rank},
-         {"node", identity.node},
-         {"host", identity.host.data()},
-         {"pid", identity.pid},
-         {"device", identity.device.data()},
-         {"reader_socket", identity.reader_socket.data()},
-         {"bytes", {{"weights", identity.weight_bytes}, {"workspace", identity.workspace_bytes}}}});
+    ranks.push_back({{"rank", rank},
+                     {"node", identity.node},
+                     {"host", identity.host.data()},
+                     {"pid", identity.pid},
+                     {"device", identity.device.data()},
+                     {"reader_socket", identity.reader_socket.data()},
+                     {"publisher", identity.publisher},
+                     {"shard", shard_fields(identity.shard, model)},
+                     {"bytes",
+                      {{"weights", identity.weight_bytes},
+                       {"replicated", identity.replicated_bytes},
+                       {"workspace", identity.workspace_bytes},
+                       {"read_from_disk", identity.disk_bytes}}}});
   }
-  return {{"version", GEMMAD_VERSION},
-          {"mode", name(facts.config.mode)},
-          {"collectives", facts.collectives},
-          {"model",
-           {{"path", facts.config.model},
-            {"type", model.model_type},
-            {"num_layers", model.num_layers},
-            {"hidden_size", model.hidden_size},
-            {"vocab_size", model.vocab_size}}},
-          {"outputs", {"hidden_states", "last_hidden_state"}},
-          {"ranks", std::move(ranks)},
-          {"config", effective_config(facts.config)}};
+  json fields = mode_fields(facts);
+  fields.update({{"version", GEMMAD_VERSION},
+                 {"costs", cost_fields(facts.costs)},
+                 {"collectives", facts.collectives},
+                 {"model",
+                  {{"path", facts.config.model},
+                   {"type", model.model_type},
+                   {"num_layers", model.num_layers},
+                   {"hidden_size", model.hidden_size},
+                   {"vocab_size", model.vocab_size},
+                   {"layer_elements", shard_size(model, whole_model(model, 0)).elements}}},
+                 {"outputs", {"hidden_states", "last_hidden_state"}},
+                 {"ranks", std::move(ranks)},
+                 {"config", effective_config(facts.config)}});
+  return fields;
 }
 
 json health_fields(const DaemonFacts& facts, const LiveState& state) {
@@ -107,7 +155,9 @@ json health_fields(const DaemonFacts& facts, const LiveState& state) {
   for (std::size_t rank = 0; rank < state.ranks.ranks.size(); ++rank) {
     const RankStatus& status = state.ranks.ranks[rank];
     ranks.push_back({{"rank", rank},
-                     {"state", state.ranks.encoding ? "encoding" : "idle"},
+                     {"state", state.ranks.encoding ? "encoding"
+                               : facts.asleep       ? "asleep"
+                                                    : "idle"},
                      {"heard_ms_ago", rounded(milliseconds(Clock::now() - state.ranks.heard_at))},
                      {"tokens", status.tokens},
                      {"rss_bytes", status.rss_bytes},
@@ -123,6 +173,21 @@ json health_fields(const DaemonFacts& facts, const LiveState& state) {
           {"queue", {{"waiting", state.num_waiting}, {"running", state.num_running}}},
           {"clients", state.num_clients},
           {"ranks", std::move(ranks)}};
+}
+
+void set_gauges(Metrics& metrics, const DaemonFacts& facts, const LiveState& state) {
+  metrics.set("gemmad_clients", static_cast<double>(state.num_clients));
+  metrics.set("gemmad_jobs_waiting", static_cast<double>(state.num_waiting));
+  metrics.set("gemmad_jobs_running", static_cast<double>(state.num_running));
+  metrics.set("gemmad_asleep", facts.asleep ? 1 : 0);
+  metrics.set("gemmad_uptime_seconds", milliseconds(Clock::now() - facts.ready_at) / 1000);
+  for (std::size_t rank = 0; rank < state.ranks.ranks.size(); ++rank) {
+    const RankStatus& status = state.ranks.ranks[rank];
+    const std::string label = "{rank=\"" + std::to_string(rank) + "\"}";
+    metrics.set("gemmad_segment_bytes" + label, static_cast<double>(status.segment_bytes));
+    metrics.set("gemmad_segment_used_bytes" + label, static_cast<double>(status.used_bytes));
+    metrics.set("gemmad_segment_leased_bytes" + label, static_cast<double>(status.leased_bytes));
+  }
 }
 
 }  // namespace gemmad

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "config/daemon_config.h"
-#include "config/model_config.h"
 #include "daemon/completion.h"
+#include "daemon/daemon_facts.h"
 #include "daemon/job_queue.h"
+#include "daemon/metrics.h"
 #include "daemon/protocol.h"
 #include "daemon/rank_status.h"
 
@@ -31,14 +31,8 @@ struct EncodeContext {
 /// The final reply to an encode, ok or not.
 std::string encode_reply(const EncodeContext& context, const CompletedJob& job);
 
-/// What does not change while the daemon runs.
-struct DaemonFacts {
-  DaemonConfig config;
-  TextConfig model;
-  std::string collectives;
-  std::vector<RankIdentity> ranks;
-  Clock::time_point ready_at;
-};
+/// The reply to the one who gave an order.
+std::string order_reply(const RequestId& id, const OrderOutcome& outcome, const DaemonFacts& facts);
 
 nlohmann::json info_fields(const DaemonFacts& facts);
 
@@ -51,5 +45,8 @@ struct LiveState {
 };
 
 nlohmann::json health_fields(const DaemonFacts& facts, const LiveState& state);
+
+/// The same as gauges of the metrics.
+void set_gauges(Metrics& metrics, const DaemonFacts& facts, const LiveState& state);
 
 }  // namespace gemmad

@@ -39,6 +39,16 @@ class Checker {
     tensor(argument, view, shape, compute_dtype_);
   }
 
+  void matrix(const char* argument, const ConstMatrixView& view, std::int64_t rows, std::int64_t columns,
+              DType dtype) const {
+    if (view.rows < 0 || view.columns < 0 || view.row_stride < view.columns) {
+      fail(std::string(argument) + " has " + std::to_string(view.rows) + " rows of " +
+           std::to_string(view.columns) + " columns, " + std::to_string(view.row_stride) +
+           " elements from row to row, must be at least a row's columns");
+    }
+    tensor(argument, {view.data, view.dtype, {view.rows, view.columns}}, Shape{rows, columns}, dtype);
+  }
+
   void apart(const char* first_name, const ConstTensorView& first, const char* second_name,
              const ConstTensorView& second) const {
     const auto* first_begin = static_cast<const std::byte*>(first.data);
@@ -57,12 +67,22 @@ bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
+// A matrix from its first byte to its last, as bytes.
+ConstTensorView span_of(const ConstMatrixView& matrix) {
+  return {matrix.data, DType::kU8, {static_cast<std::int64_t>(matrix.span_bytes())}};
+}
+
 void check_heads(const Checker& check, const HeadLayout& heads) {
   if (!(heads.num_kv_heads > 0 && heads.num_heads > 0 && heads.num_heads % heads.num_kv_heads == 0))
     check.fail("num_heads is " + std::to_string(heads.num_heads) +
                ", must be a positive multiple of num_kv_heads, " + std::to_string(heads.num_kv_heads));
   if (!(heads.head_dim > 0 && heads.head_dim % 2 == 0))
     check.fail("head_dim is " + std::to_string(heads.head_dim) + ", must be positive and even");
+}
+
+void check_conversion(const Checker& check, DType from, DType to) {
+  if (!(from == to || (to == DType::kF32 && is_float(from))))
+    check.fail("no conversion from " + std::string(name(from)) + " to " + std::string(name(to)));
 }
 
 void check_eps(const Checker& check, float eps) {
@@ -75,10 +95,19 @@ void Ops::upload(TensorView dst, ConstTensorView host_src, Stream stream) {
   const Checker check("upload", compute_dtype());
   check.tensor("host_src", host_src, dst.shape, host_src.dtype);
   check.tensor("dst", dst, dst.shape, dst.dtype);
-  if (!(dst.dtype == host_src.dtype || (dst.dtype == DType::kF32 && is_float(host_src.dtype))))
-    check.fail("no conversion from " + std::string(name(host_src.dtype)) + " to " +
-               std::string(name(dst.dtype)));
+  check_conversion(check, host_src.dtype, dst.dtype);
   check.apart("dst", dst, "host_src", host_src);
+  // Contiguous, so that its rows are of no account: one long one.
+  const std::int64_t count = dst.shape.num_elements();
+  do_upload(dst, {host_src.data, host_src.dtype, 1, count, count}, stream);
+}
+
+void Ops::upload_matrix(TensorView dst, ConstMatrixView host_src, Stream stream) {
+  const Checker check("upload_matrix", compute_dtype());
+  check.matrix("host_src", host_src, host_src.rows, host_src.columns, host_src.dtype);
+  check.tensor("dst", dst, Shape{host_src.rows, host_src.columns}, dst.dtype);
+  check_conversion(check, host_src.dtype, dst.dtype);
+  check.apart("dst", dst, "host_src", span_of(host_src));
   do_upload(dst, host_src, stream);
 }
 
@@ -124,19 +153,18 @@ void Ops::rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, Ten
   do_rms_norm_add(y, weight, eps, x, stream);
 }
 
-void Ops::gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream stream) {
+void Ops::gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream) {
   const Checker check("gemm", compute_dtype());
   check.rank("x", x, 2);
-  check.rank("w", w, 2);
   check.tensor("x", x, x.shape);
-  check.tensor("w", w, Shape{w.shape[0], x.shape[1]});
-  check.tensor("y", y, Shape{x.shape[0], w.shape[0]});
-  check.apart("y", y, "x", x);
-  check.apart("y", y, "w", w);
-  for (std::int64_t extent : {x.shape[0], x.shape[1], w.shape[0]}) {
+  check.matrix("w", w, w.rows, x.shape[1], compute_dtype());
+  check.matrix("y", y, x.shape[0], w.rows, compute_dtype());
+  for (std::int64_t extent : {x.shape[0], x.shape[1], w.rows, w.row_stride, y.row_stride}) {
     if (!(extent <= std::numeric_limits<std::int32_t>::max()))
-      check.fail("an extent is " + std::to_string(extent) + ", must fit in 32 bits");
+      check.fail("an extent or stride is " + std::to_string(extent) + ", must fit in 32 bits");
   }
+  check.apart("y", span_of(y), "x", x);
+  check.apart("y", span_of(y), "w", span_of(w));
   do_gemm(x, w, y, stream);
 }
 
@@ -174,14 +202,18 @@ void Ops::attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, 
   do_attention(qkv, offsets, params, out, stream);
 }
 
-void Ops::geglu(ConstTensorView gate_up, TensorView out, Stream stream) {
+void Ops::geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) {
   const Checker check("geglu", compute_dtype());
   check.rank("gate_up", gate_up, 2);
   check.rank("out", out, 2);
   check.tensor("gate_up", gate_up, Shape{out.shape[0], 2 * out.shape[1]});
   check.tensor("out", out, out.shape);
+  if (!(block > 0 && out.shape[1] % block == 0)) {
+    check.fail("block is " + std::to_string(block) + ", must be positive and divide out's columns, " +
+               std::to_string(out.shape[1]));
+  }
   check.apart("out", out, "gate_up", gate_up);
-  do_geglu(gate_up, out, stream);
+  do_geglu(gate_up, block, out, stream);
 }
 
 }  // namespace gemmad

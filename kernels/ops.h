@@ -21,7 +21,9 @@ class OpError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// How one row of a fused projection [q | k | v] of width (H + 2K) * S is cut into heads.
+/// How one row of a fused projection, (H + 2K) S wide, is cut into heads: into K groups, one after another,
+/// each the H/K query heads that read one kv head, then its key, then its value, each S wide. So any run of
+/// groups is a run of columns, and of rows of the projection's weight.
 struct HeadLayout {
   std::int64_t num_heads = 0;     // H, a multiple of K
   std::int64_t num_kv_heads = 0;  // K
@@ -30,6 +32,17 @@ struct HeadLayout {
   std::int64_t q_width() const { return num_heads * head_dim; }
   std::int64_t kv_width() const { return num_kv_heads * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+
+  std::int64_t queries_per_kv_head() const { return num_heads / num_kv_heads; }
+  std::int64_t group_width() const { return (queries_per_kv_head() + 2) * head_dim; }
+  /// The first column of a query head, of a kv head's key, of its value.
+  std::int64_t q_column(std::int64_t head) const {
+    return head / queries_per_kv_head() * group_width() + head % queries_per_kv_head() * head_dim;
+  }
+  std::int64_t k_column(std::int64_t kv_head) const {
+    return kv_head * group_width() + queries_per_kv_head() * head_dim;
+  }
+  std::int64_t v_column(std::int64_t kv_head) const { return k_column(kv_head) + head_dim; }
 };
 
 /// What attention sees.
@@ -40,7 +53,8 @@ struct AttentionParams {
       0;  // a query sees at most this many keys, itself included; 0: all before it and itself
 };
 
-/// Operations on tensors of one device. All tensors are in memory() unless called "host"; all are contiguous.
+/// Operations on tensors of one device. All tensors are in memory() unless called "host"; all are contiguous,
+/// except that the rows of a MatrixView may lie apart.
 ///
 /// Every operation is asynchronous on `stream` (the CPU's are complete on return), allocates nothing, and is
 /// called by one thread at a time. Arguments are checked before any work: OpError. Activations and weights
@@ -59,6 +73,9 @@ class Ops {
   virtual Stream stream() = 0;
   /// Where this device's tensors live.
   virtual std::shared_ptr<Memory> memory() = 0;
+  /// Rows of activations below which a product costs about as much as with so many: less work than this is
+  /// not worth a pass of its own.
+  virtual std::int64_t efficient_rows() const = 0;
   /// Blocks until all work on `stream` is done.
   virtual void synchronize(Stream stream) = 0;
 
@@ -76,6 +93,9 @@ class Ops {
   /// `host_src` may be changed or freed on return.
   void upload(TensorView dst, ConstTensorView host_src, Stream stream);
 
+  /// The same for a matrix of which `host_src` may be a part. dst [rows, columns].
+  void upload_matrix(TensorView dst, ConstMatrixView host_src, Stream stream);
+
   /// host_dst := src. Same shape and type. Complete only after synchronize(stream).
   void copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream);
 
@@ -92,30 +112,33 @@ class Ops {
   /// [D].
   void rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream stream);
 
-  /// y = x W^T. x [N, I], w [O, I], y [N, O]; y is overwritten and overlaps neither.
-  void gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream stream);
+  /// y = x W^T. x [N, I], w [O, I], y [N, O]. w and y may be parts of larger matrices; what surrounds y
+  /// there is not written. y is overwritten; its span, from first byte to last, overlaps neither x nor w's.
+  void gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream);
 
   /// For each q head and each k head: rms_norm over S, then RoPE at its row's position; v is left alone. In
   /// place. Rotation of the halves: (a, b) -> (a cos - b sin, b cos + a sin), a = element i, b = element i +
-  /// S/2. qkv [N, (H + 2K) S]; q_weight, k_weight [S]; rope [P, S], row p = S/2 cosines, then S/2 sines
-  /// (kernels/rope_table.h); positions [N] I32, each in [0, P).
+  /// S/2. qkv [N, (H + 2K) S] as HeadLayout cuts it; q_weight, k_weight [S]; rope [P, S], row p = S/2
+  /// cosines, then S/2 sines (kernels/rope_table.h); positions [N] I32, each in [0, P).
   void norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight, ConstTensorView k_weight,
                  float eps, ConstTensorView rope, ConstTensorView positions, Stream stream);
 
   /// out = softmax(scale * q k^T) v for each head over packed sequences; causal, within the window. q head j
-  /// reads kv head j / (H / K). qkv [N, (H + 2K) S] after norm_rope; out [N, H S]; `offsets` (host, [B+1],
-  /// rising from 0 to N): sequence b is rows [offsets[b], offsets[b+1]), which sees itself alone.
+  /// reads kv head j / (H / K). qkv [N, (H + 2K) S] as HeadLayout cuts it, after norm_rope; out [N, H S],
+  /// head by head; `offsets` (host, [B+1], rising from 0 to N): sequence b is rows [offsets[b],
+  /// offsets[b+1]), which sees itself alone.
   void attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
                  TensorView out, Stream stream);
 
-  /// out = gelu_tanh(gate) * up. gate_up [N, 2F], a row = gate | up; out [N, F].
+  /// out = gelu_tanh(gate) * up. gate_up [N, 2F], a row = F / block blocks, one after another, each `block`
+  /// columns of gate, then the same `block` columns of up; out [N, F]. `block` is positive and divides F.
   /// gelu_tanh(g) = g / 2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2/pi) (g +
   /// 0.044715 g^3))).
-  void geglu(ConstTensorView gate_up, TensorView out, Stream stream);
+  void geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream);
 
  protected:
   // The computations; arguments have been checked.
-  virtual void do_upload(TensorView dst, ConstTensorView host_src, Stream stream) = 0;
+  virtual void do_upload(TensorView dst, ConstMatrixView host_src, Stream stream) = 0;
   virtual void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) = 0;
   virtual void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out,
                         Stream stream) = 0;
@@ -123,13 +146,13 @@ class Ops {
                            Stream stream) = 0;
   virtual void do_rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x,
                                Stream stream) = 0;
-  virtual void do_gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream stream) = 0;
+  virtual void do_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream) = 0;
   virtual void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                             ConstTensorView k_weight, float eps, ConstTensorView rope,
                             ConstTensorView positions, Stream stream) = 0;
   virtual void do_attention(ConstTensorView qkv, std::span<const std::int64_t> offsets,
                             const AttentionParams& params, TensorView out, Stream stream) = 0;
-  virtual void do_geglu(ConstTensorView gate_up, TensorView out, Stream stream) = 0;
+  virtual void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) = 0;
 };
 
 }  // namespace gemmad

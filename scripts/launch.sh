@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Starts gemmad under mpirun on this node, with the flags that it needs there.
+# Starts gemmad under mpirun, on this node or on several, with the flags that it needs there.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: launch.sh -n RANKS [--oversubscribe] [--build DIR] --config FILE [GEMMAD OPTION]...
-       launch.sh -n RANKS [--oversubscribe] [--build DIR] --model DIR --socket PATH [GEMMAD OPTION]...
+usage: launch.sh -n RANKS [--hostfile FILE] [--oversubscribe] [--build DIR] --config FILE [GEMMAD OPTION]...
+       launch.sh -n RANKS [--hostfile FILE] [--oversubscribe] [--build DIR] --model DIR --socket PATH [GEMMAD OPTION]...
 
-Starts RANKS ranks of gemmad on this machine and stays in the foreground. SIGTERM or Ctrl-C: gemmad finishes what waits and
-leaves with 0; a second one ends it at once.
+Starts RANKS ranks of gemmad and stays in the foreground. SIGTERM or Ctrl-C: gemmad finishes what waits and leaves with 0;
+a second one ends it at once. SIGHUP: gemmad reads its settings again.
 
   -n RANKS          number of ranks: one a GPU, or on the CPU one a group of cores
+  --hostfile FILE   hosts to start them on, a line each: HOST slots=RANKS. Rank 0, with the control socket, is on the first
+                    one: name this machine there, since signals go to the ranks of this machine. All hosts see this source
+                    tree, its build, the config and the model under the same paths. Inside a Slurm allocation leave it out.
   --oversubscribe   allow more ranks than cores
   --build DIR       folder of the build (default: build/release of this source tree)
 
@@ -36,6 +39,9 @@ options=()
 while (($#)); do
   case $1 in
     -n | --ranks) ranks=${2:?launch: $1 needs a number}; shift 2 ;;
+    --hostfile)
+      [[ -r ${2:-} ]] || die "--hostfile: '${2:-}' cannot be read"
+      mpi+=(--hostfile "$2"); shift 2 ;;
     --build) build=${2:?launch: --build needs a folder}; shift 2 ;;
     --oversubscribe) mpi+=(--oversubscribe); shift ;;
     -h | --help) usage; exit 0 ;;
@@ -65,6 +71,7 @@ pass_on() {
   fi
 }
 trap pass_on INT TERM
+trap 'pkill -HUP -P "$mpirun" -x gemmad || true' HUP
 # wait returns for a signal too; mpirun's own status is kept for the last one.
 while kill -0 "$mpirun" 2>/dev/null; do
   wait "$mpirun" || true

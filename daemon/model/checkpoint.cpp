@@ -156,7 +156,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, const TextCo
       problems.add(quote(tensor.file_name) + " has dtype " + std::string(tensor.entry.dtype.name) +
                    ", expected BF16, F16 or F32");
     } else {
-      checkpoint.text_size_bytes_ += tensor.entry.end - tensor.entry.begin;
+      checkpoint.size_bytes_ += tensor.entry.end - tensor.entry.begin;
       checkpoint.tensors_.emplace(expected.name, view_of(tensor, expected.shape));
     }
     found.erase(place);
@@ -167,7 +167,17 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, const TextCo
   return checkpoint;
 }
 
-const CheckpointTensor& Checkpoint::tensor(std::string_view name) const {
+HostTensor Checkpoint::tensor(std::string_view name) const {
+  const CheckpointTensor& tensor = find(name);
+  return {tensor.view, tensor.file};
+}
+
+void Checkpoint::release(const HostTensor& tensor) const {
+  static_cast<const MappedFile*>(tensor.owner.get())
+      ->release_pages({tensor.view.as<std::byte>(), tensor.view.size_bytes()});
+}
+
+const CheckpointTensor& Checkpoint::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
     throw ModelFileError("no tensor '" + std::string(name) + "' in the checkpoint");

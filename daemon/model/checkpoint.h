@@ -11,6 +11,7 @@
 
 #include "config/model_config.h"
 #include "daemon/model/model_file_error.h"
+#include "daemon/model/weight_source.h"
 #include "kernels/base/mapped_file.h"
 #include "kernels/base/tensor.h"
 
@@ -24,7 +25,7 @@ struct CheckpointTensor {
 
 /// All text tensors of a model, complete and of the right shapes. Read-only after it was made; owns the
 /// mappings, shared.
-class Checkpoint {
+class Checkpoint final : public WeightSource {
  public:
   /// Maps `directory`/model.safetensors, or the shards of model.safetensors.index.json where there is no such
   /// file, and checks all of it against `config`. Reads headers only. Throws ModelFileError, naming file and
@@ -32,15 +33,19 @@ class Checkpoint {
   /// counts the rest.
   static Checkpoint open(const std::filesystem::path& directory, const TextConfig& config);
 
-  /// By canonical name (daemon/model/tensor_names.h). Throws ModelFileError for a name that is not in the
-  /// table.
-  const CheckpointTensor& tensor(std::string_view name) const;
-  /// Bytes of all text tensors.
-  std::uint64_t text_size_bytes() const { return text_size_bytes_; }
+  HostTensor tensor(std::string_view name) const override;
+  void release(const HostTensor& tensor) const override;
+  std::uint64_t size_bytes() const override { return size_bytes_; }
+  bool is_on_disk() const override { return true; }
+
+  /// All of them, by canonical name.
+  const std::map<std::string, CheckpointTensor, std::less<>>& tensors() const { return tensors_; }
 
  private:
+  const CheckpointTensor& find(std::string_view name) const;
+
   std::map<std::string, CheckpointTensor, std::less<>> tensors_;
-  std::uint64_t text_size_bytes_ = 0;
+  std::uint64_t size_bytes_ = 0;
 };
 
 }  // namespace gemmad

@@ -28,7 +28,9 @@ void check_present(const std::filesystem::path& file) {
 }  // namespace
 
 ModelFiles::ModelFiles(std::filesystem::path directory, TextConfig config, Checkpoint checkpoint)
-    : directory_(std::move(directory)), config_(std::move(config)), checkpoint_(std::move(checkpoint)) {}
+    : directory_(std::move(directory)),
+      config_(std::move(config)),
+      checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))) {}
 
 ModelFiles open_model(const std::filesystem::path& directory) {
   std::error_code ignored;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 
 #include "config/model_config.h"
 #include "daemon/model/checkpoint.h"
@@ -10,23 +11,21 @@
 
 namespace gemmad {
 
-/// A directory in the Hugging Face form, open and checked. Movable; owns the mappings of its weights.
+/// A directory in the Hugging Face form, open and checked. Movable; shares the mappings of its weights.
 class ModelFiles {
  public:
   ModelFiles(std::filesystem::path directory, TextConfig config, Checkpoint checkpoint);
 
   const TextConfig& config() const { return config_; }
-  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
   /// The tokenizer.json; present and not empty when the directory was opened. Its contents are the
   /// tokenizer's to check.
   std::filesystem::path tokenizer_file() const { return directory_ / "tokenizer.json"; }
-  /// Bytes of the text model's tensors in the files.
-  std::uint64_t text_size_bytes() const { return checkpoint_.text_size_bytes(); }
 
  private:
   std::filesystem::path directory_;
   TextConfig config_;
-  Checkpoint checkpoint_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
 };
 
 /// Checks everything that can be checked without reading the weights: config.json, tokenizer.json, every

@@ -1,20 +1,17 @@
-// The Gemma 3 text model as an encoder: token ids in, hidden states out.
+// The Gemma 3 text model as an encoder: token ids in, hidden states out. The whole of it, or one rank's part.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <stdexcept>
-#include <vector>
 
 #include "config/model_config.h"
+#include "daemon/model/part_links.h"
 #include "daemon/model/text_weights.h"
+#include "daemon/model/text_workspace.h"
 #include "kernels/ops.h"
 
 namespace gemmad {
-
-/// Length to which clients pad a prompt on the left. Positions are those of the padded prompt: row i of n has
-/// position kPaddedLength - n + i. No padding is computed.
-inline constexpr std::int64_t kPaddedLength = 1024;
 
 /// A batch that the encoder does not take. what() says which prompt, what it has and the limit. Nothing was
 /// computed.
@@ -33,52 +30,45 @@ struct PackedPrompts {
 class HiddenStateSink {
  public:
   virtual ~HiddenStateSink() = default;
-  /// Called once for each index 0 .. num_layers, in order: 0 = scaled embeddings, i = output of layer i-1,
-  /// num_layers = output of the last layer after the final norm. `x` [N, D] of the compute type is
+  /// Called once for each index that this part computes, in order: 0 = scaled embeddings, i = output of layer
+  /// i-1, num_layers = output of the last layer after the final norm. `x` [N, D] of the compute type is
   /// overwritten by work put on `stream` after the return; copies of it must go on `stream` too. May throw:
   /// the forward pass ends there and the encoder stays usable.
   virtual void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) = 0;
 };
 
-/// Owns the weights and one workspace for `max_batch_tokens` tokens. One forward at a time; the calling
-/// thread blocks.
+/// Shares its weights with their other holders. One forward at a time; the calling thread blocks.
 class TextEncoder {
  public:
-  /// Keeps a reference to `ops`. `padded_length`: the longest prompt, and the origin of positions. Throws
-  /// std::bad_alloc, and std::invalid_argument for limits that are not positive.
-  TextEncoder(const TextConfig& config, TextWeights weights, Ops& ops, std::int64_t max_batch_tokens,
-              std::int64_t padded_length = kPaddedLength);
+  /// `workspace` is at least as wide as the weights. Keeps references to it and to `ops`.
+  TextEncoder(const TextConfig& config, TextWeights weights, TextWorkspace& workspace, Ops& ops);
 
-  /// Computes all hidden states of `prompts`. Allocates nothing. Prompts see themselves alone. Throws
-  /// BatchError for no prompt, offsets that do not rise from 0 to N, an empty prompt, one longer than
-  /// padded_length, more than max_batch_tokens tokens, or an id outside [0, V); and what the sink throws.
-  void forward(const PackedPrompts& prompts, HiddenStateSink& sink);
+  /// Computes this part's hidden states of `prompts`. Allocates nothing. Prompts see themselves alone. Throws
+  /// BatchError for no prompt, offsets that do not rise from 0 to N, an empty prompt, one longer than the
+  /// workspace's padded_length, more tokens than it has room for, or an id outside [0, V), in every part
+  /// alike and before any link is used; and what links and sink throw.
+  void forward(const PackedPrompts& prompts, PartLinks& links, HiddenStateSink& sink);
 
   const TextConfig& config() const { return config_; }
-  std::int64_t max_batch_tokens() const { return max_batch_tokens_; }
-  /// Device memory of the weights and of the workspace (position tables included).
-  std::uint64_t weight_bytes() const { return weights_.size_bytes(); }
-  std::uint64_t workspace_bytes() const;
+  const TextWeights& weights() const { return weights_; }
+  std::int64_t max_batch_tokens() const { return workspace_.max_batch_tokens(); }
 
  private:
-  struct Activations;
-
   void check(const PackedPrompts& prompts) const;
   void stage_inputs(const PackedPrompts& prompts, const Activations& a);
-  void attention_block(std::int64_t layer, const PackedPrompts& prompts, const Activations& a);
-  void feed_forward_block(std::int64_t layer, const Activations& a);
+  void start(const Activations& a, PartLinks& links, HiddenStateSink& sink);
+  void attention_block(std::int64_t layer, const PackedPrompts& prompts, const Activations& a,
+                       PartLinks& links);
+  void feed_forward_block(std::int64_t layer, const Activations& a, PartLinks& links);
+  const LayerWeights& layer_weights(std::int64_t layer) const {
+    return weights_.layers[static_cast<std::size_t>(layer - weights_.layer_range.begin)];
+  }
   float eps() const { return static_cast<float>(config_.rms_norm_eps); }
 
   TextConfig config_;
   TextWeights weights_;
+  TextWorkspace& workspace_;
   Ops& ops_;
-  std::int64_t max_batch_tokens_;
-  std::int64_t padded_length_;
-  HeadLayout heads_;
-  Buffer workspace_;
-  Buffer rope_full_;                     // [padded_length, S]
-  Buffer rope_sliding_;                  // [padded_length, S]
-  std::vector<std::int32_t> positions_;  // [max_batch_tokens], host
 };
 
 }  // namespace gemmad

@@ -1,47 +1,65 @@
-// The weights of the text model, on the device.
+// The weights of the text model, or of one rank's shard of it, on the device.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
-#include "daemon/model/model_files.h"
+#include "comm/shard_plan.h"
+#include "config/model_config.h"
+#include "daemon/model/weight_source.h"
 #include "kernels/ops.h"
 
 namespace gemmad {
 
-/// One decoder layer. Views into TextWeights::buffers, of the compute type.
+/// One decoder layer of a shard with H query heads, K kv heads and F feed-forward columns of its own. Views
+/// into TextWeights::buffers, of the compute type.
 struct LayerWeights {
   ConstTensorView input_norm;           // [D]
-  ConstTensorView qkv;                  // [(H + 2K) S, D], rows q | k | v
+  std::vector<ConstMatrixView> qkv;     // on top of each other [(H + 2K) S, D], rows as HeadLayout cuts them
   ConstTensorView q_norm;               // [S]
   ConstTensorView k_norm;               // [S]
-  ConstTensorView o;                    // [D, H S]
+  ConstMatrixView o;                    // [D, H S]
   ConstTensorView post_attention_norm;  // [D]
   ConstTensorView pre_ffn_norm;         // [D]
-  ConstTensorView gate_up;              // [2F, D], rows gate | up
-  ConstTensorView down;                 // [D, F]
+  ConstMatrixView gate_up;              // [2F, D], rows by blocks as Ops::geglu takes them
+  ConstMatrixView down;                 // [D, F]
   ConstTensorView post_ffn_norm;        // [D]
 };
 
-/// Owns the weights. Movable; the views stay valid.
+/// What one rank computes with. Copies share the buffers, which live as long as the last of them.
 struct TextWeights {
-  Ops::Table embedding;  // [V, D], in the file's type where the device can read it there
-  std::vector<LayerWeights> layers;
-  ConstTensorView final_norm;   // [D]
-  std::vector<Buffer> buffers;  // what the views above show
+  Range layer_range;       // of the model's layers, those in `layers`
+  HeadLayout heads;        // own heads; none at all is allowed
+  std::int64_t ffn_width;  // own feed-forward columns, F
+  std::int64_t ffn_block;  // columns of gate, or of up, that stand together
 
-  /// Bytes of device memory owned here. A table that stays in the mapped file counts nothing.
+  std::shared_ptr<const Ops::Table> embedding;  // [V, D]; empty unless the first layer is here
+  std::vector<LayerWeights> layers;
+  ConstTensorView final_norm;  // [D]; empty unless the last layer is here
+  std::shared_ptr<const std::vector<Buffer>> buffers;
+  std::uint64_t source_bytes = 0;  // taken from the source
+
+  /// Bytes of device memory. A table that is read where it lies counts nothing.
   std::uint64_t size_bytes() const;
 };
 
-/// Called after every tensor with the file bytes done and in all; at the end they are equal. May throw, to
-/// give up.
+/// Called with the bytes of device memory filled so far and in the end; at the end they are equal. May throw,
+/// to give up.
 using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
-/// Reads the weights into `ops`' memory, in its compute type. Blocks until they are there. `files` may go
-/// afterwards (a table read in place keeps its own mapping). Throws what `progress` throws, std::bad_alloc,
-/// OpError.
-TextWeights load_text_weights(const ModelFiles& files, Ops& ops, const LoadProgress& progress);
+/// Puts the weights of `shard` into `ops`' memory, in its compute type. Blocks until they are there. `source`
+/// may go afterwards (a table read where it lies keeps its owner). Throws what `progress` throws,
+/// std::bad_alloc, OpError.
+TextWeights load_text_weights(const WeightSource& source, const TextConfig& config, const Shard& shard,
+                              Ops& ops, const LoadProgress& progress);
+
+/// The part of `whole`, which holds the whole model, that `shard`, a slice of all layers, holds: the same
+/// memory.
+TextWeights slice_of(const TextWeights& whole, const TextConfig& config, const Shard& shard);
+
+/// The first layers of `weights`: the same memory.
+TextWeights first_layers(const TextWeights& weights, std::int64_t num_layers);
 
 }  // namespace gemmad

@@ -27,25 +27,26 @@ void advise(std::span<const std::byte> part, int advice, bool inside) noexcept {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& file) : path_(file) {
-  const FileDescriptor descriptor(
-      check_system(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), "open " + file.string()));
+  fd_.reset(check_system(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), "open " + file.string()));
   struct stat status {};
-  check_system(::fstat(descriptor.get(), &status), "stat " + file.string());
+  check_system(::fstat(fd_.get(), &status), "stat " + file.string());
   if (!S_ISREG(status.st_mode)) throw SystemError(EINVAL, "map " + file.string() + ": not a regular file");
   size_bytes_ = static_cast<std::size_t>(status.st_size);
   if (size_bytes_ == 0) return;
-  void* mapping = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+  void* mapping = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
   if (mapping == MAP_FAILED) throw SystemError(errno, "map " + file.string());
   data_ = static_cast<const std::byte*>(mapping);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
+      fd_(std::move(other.fd_)),
       data_(std::exchange(other.data_, nullptr)),
       size_bytes_(std::exchange(other.size_bytes_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
   return *this;
@@ -53,6 +54,17 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+}
+
+void MappedFile::read(std::uint64_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t count = ::pread(fd_.get(), to.data(), to.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    check_system(count, "read " + path_.string());
+    if (count == 0) throw SystemError(ENODATA, "read " + path_.string() + ": it was cut short meanwhile");
+    to = to.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
 }
 
 void MappedFile::release_pages(std::span<const std::byte> part) const noexcept {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+
+#include "kernels/base/file_descriptor.h"
 
 namespace gemmad {
 
@@ -23,6 +26,10 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
   const std::filesystem::path& path() const { return path_; }
 
+  /// Copies the file's bytes from `offset` on, without going through the mapping. Blocks on the disk. Throws
+  /// SystemError, also for a file that was cut short meanwhile.
+  void read(std::uint64_t offset, std::span<std::byte> to) const;
+
   /// Tells the system that `part` of bytes() is not needed for now, so that it no longer counts as this
   /// process's memory. Only advice: the bytes stay readable.
   void release_pages(std::span<const std::byte> part) const noexcept;
@@ -31,6 +38,7 @@ class MappedFile {
 
  private:
   std::filesystem::path path_;
+  FileDescriptor fd_;
   const std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
 };

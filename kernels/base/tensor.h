@@ -1,5 +1,5 @@
-// Element types, shapes and non-owning tensor views. Views never own; who owns is said where the view is
-// handed out.
+// Element types, shapes and non-owning views of tensors and matrices. Views never own; who owns is said where
+// the view is handed out.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace gemmad {
 
@@ -90,6 +91,64 @@ class Shape {
   std::size_t rank_ = 0;
 };
 
+/// A matrix somewhere in memory, each row contiguous, the rows apart by any distance: the whole of a tensor
+/// or some rows and columns of a larger matrix. Does not own `data`. Data is void or const void.
+template <typename Data>
+struct BasicMatrixView {
+  template <typename T>
+  using Element = std::conditional_t<std::is_const_v<Data>, const T, T>;
+
+  Data* data = nullptr;
+  DType dtype = DType::kF32;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t row_stride = 0;  // elements from one row to the next, at least `columns`
+
+  /// From the first byte to the last, with what lies between the rows.
+  std::size_t span_bytes() const {
+    if (rows == 0 || columns == 0) return 0;
+    return static_cast<std::size_t>((rows - 1) * row_stride + columns) * size_bytes(dtype);
+  }
+  template <typename T>
+  Element<T>* as() const {
+    return static_cast<Element<T>*>(data);
+  }
+  /// Rows [begin, end) of this matrix, in the same memory. Throws std::out_of_range when it lacks them.
+  BasicMatrixView row_range(std::int64_t begin, std::int64_t end) const {
+    check_range("rows", begin, end, rows);
+    return {element(begin * row_stride), dtype, end - begin, columns, row_stride};
+  }
+  /// Columns [begin, end) of this matrix, in the same memory. Throws std::out_of_range when it lacks them.
+  BasicMatrixView column_range(std::int64_t begin, std::int64_t end) const {
+    check_range("columns", begin, end, columns);
+    return {element(begin), dtype, rows, end - begin, row_stride};
+  }
+  operator BasicMatrixView<const void>() const requires(!std::is_const_v<Data>) {
+    return {data, dtype, rows, columns, row_stride};
+  }
+
+ private:
+  Data* element(std::int64_t index) const {
+    return as<std::byte>() + index * static_cast<std::int64_t>(size_bytes(dtype));
+  }
+  static void check_range(const char* what, std::int64_t begin, std::int64_t end, std::int64_t count) {
+    if (begin < 0 || begin > end || end > count) {
+      throw std::out_of_range(std::string(what) + " [" + std::to_string(begin) + ", " + std::to_string(end) +
+                              ") of a matrix of " + std::to_string(count));
+    }
+  }
+};
+
+using ConstMatrixView = BasicMatrixView<const void>;
+using MatrixView = BasicMatrixView<void>;
+
+/// The matrix that a tensor's `data` and `shape` are. Throws std::invalid_argument unless it has two extents.
+template <typename Data>
+BasicMatrixView<Data> as_matrix(Data* data, DType dtype, const Shape& shape) {
+  if (shape.rank() != 2) throw std::invalid_argument("a matrix has two extents, not " + shape.text());
+  return {data, dtype, shape[0], shape[1], shape[1]};
+}
+
 /// A contiguous tensor somewhere in memory, read-only. Does not own `data`.
 struct ConstTensorView {
   const void* data = nullptr;
@@ -103,6 +162,7 @@ struct ConstTensorView {
   const T* as() const {
     return static_cast<const T*>(data);
   }
+  operator ConstMatrixView() const { return as_matrix(data, dtype, shape); }
 };
 
 /// A contiguous tensor somewhere in memory, writable. Does not own `data`.
@@ -119,6 +179,8 @@ struct TensorView {
     return static_cast<T*>(data);
   }
   operator ConstTensorView() const { return {data, dtype, shape}; }
+  operator MatrixView() const { return as_matrix(data, dtype, shape); }
+  operator ConstMatrixView() const { return as_matrix<const void>(data, dtype, shape); }
 };
 
 }  // namespace gemmad

@@ -60,7 +60,7 @@ class BlockTask {
       : params_(params),
         block_(block),
         scratch_(scratch),
-        group_(params.heads.num_heads / params.heads.num_kv_heads),
+        group_(params.heads.queries_per_kv_head()),
         width_(params.heads.head_dim),
         qkv_stride_(params.heads.qkv_width()),
         out_stride_(params.heads.q_width()),
@@ -98,15 +98,15 @@ class BlockTask {
   // The scale goes into the queries: one product a query element, not one a score.
   void gather_queries() {
     each_row([&](std::int64_t row, std::int64_t query, std::int64_t head) {
-      scale_row(sequence_ + query * qkv_stride_ + head * width_, params_.scale,
+      scale_row(sequence_ + query * qkv_stride_ + params_.heads.q_column(head), params_.scale,
                 scratch_.queries.data() + row * width_, width_);
     });
   }
 
   void add_keys(std::int64_t first_key, std::int64_t num_keys, bool first_block) {
-    const float* keys =
-        sequence_ + first_key * qkv_stride_ + params_.heads.q_width() + block_.kv_head * width_;
-    const float* values = keys + params_.heads.kv_width();
+    const float* rows = sequence_ + first_key * qkv_stride_;
+    const float* keys = rows + params_.heads.k_column(block_.kv_head);
+    const float* values = rows + params_.heads.v_column(block_.kv_head);
     float* scores = scratch_.scores.data();
     float* accumulator = scratch_.accumulator.data();
     gemm_nt(num_rows_, num_keys, width_, {scratch_.queries.data(), width_}, {keys, qkv_stride_}, false,
@@ -156,7 +156,7 @@ Attention::Attention(ThreadPool& pool)
 
 void Attention::run(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
                     TensorView out) {
-  const std::int64_t group = params.heads.num_heads / params.heads.num_kv_heads;
+  const std::int64_t group = params.heads.queries_per_kv_head();
   const std::int64_t block_queries = std::max(kLeastQueries, kRows / group);
   const std::int64_t rows = group * block_queries;
   for (Scratch& scratch : scratch_) {

@@ -19,23 +19,34 @@ void widen_f16(const std::byte* from, float* to, std::int64_t count) {
     to[i] = f16_to_f32(load_u16(from, i));
 }
 
+void convert_run(std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype, std::int64_t count) {
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * size_bytes(to_dtype));
+  } else if (from_dtype == DType::kBF16) {
+    widen_bf16(from, reinterpret_cast<float*>(to), count);
+  } else {
+    widen_f16(from, reinterpret_cast<float*>(to), count);
+  }
+}
+
 }  // namespace
 
-void convert(ThreadPool& pool, TensorView dst, ConstTensorView src) {
+void convert(ThreadPool& pool, TensorView dst, ConstMatrixView src) {
   constexpr std::int64_t kPiece = 4096;  // elements
-  const std::int64_t count = src.shape.num_elements();
-  for_row_blocks(pool, (count + kPiece - 1) / kPiece, kPiece, [&](std::int64_t first, std::int64_t last) {
-    const std::int64_t begin = first * kPiece;
-    const std::int64_t length = std::min(last * kPiece, count) - begin;
-    if (src.dtype == dst.dtype) {
-      const auto width = static_cast<std::int64_t>(size_bytes(src.dtype));
-      std::memcpy(dst.as<std::byte>() + begin * width, src.as<std::byte>() + begin * width,
-                  static_cast<std::size_t>(length * width));
-    } else if (src.dtype == DType::kBF16) {
-      widen_bf16(src.as<std::byte>() + begin * 2, dst.as<float>() + begin, length);
-    } else {
-      widen_f16(src.as<std::byte>() + begin * 2, dst.as<float>() + begin, length);
-    }
+  // Rows without gaps are cut anywhere, others where they end.
+  const bool gapless = src.row_stride == src.columns;
+  const std::int64_t count = src.rows * src.columns;
+  const std::int64_t unit = gapless ? std::min(kPiece, count) : src.columns;
+  if (count == 0) return;
+  for_row_blocks(pool, (count + unit - 1) / unit, unit, [&](std::int64_t first, std::int64_t last) {
+    const auto run = [&](std::int64_t begin, std::int64_t from, std::int64_t length) {
+      convert_run(dst.as<std::byte>() + begin * static_cast<std::int64_t>(size_bytes(dst.dtype)), dst.dtype,
+                  src.as<std::byte>() + from * static_cast<std::int64_t>(size_bytes(src.dtype)), src.dtype,
+                  length);
+    };
+    if (gapless) return run(first * unit, first * unit, std::min(last * unit, count) - first * unit);
+    for (std::int64_t row = first; row < last; ++row)
+      run(row * unit, row * src.row_stride, unit);
   });
 }
 

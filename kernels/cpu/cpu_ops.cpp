@@ -1,10 +1,10 @@
 #include "kernels/cpu/cpu_ops.h"
 
-#include <new>
 #include <stdexcept>
 #include <utility>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -12,17 +12,6 @@ namespace gemmad {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-
-class HostMemory final : public Memory {
- public:
-  void* allocate(std::size_t size_bytes) override { return ::operator new(size_bytes, kAlignment); }
-  void release(void* data, std::size_t size_bytes) noexcept override {
-    ::operator delete(data, size_bytes, kAlignment);
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-};
 
 class CpuOps final : public Ops {
  public:
@@ -35,17 +24,19 @@ class CpuOps final : public Ops {
   DType compute_dtype() const override { return DType::kF32; }
   Stream stream() override { return Stream(static_cast<void*>(&pool_)); }
   std::shared_ptr<Memory> memory() override { return memory_; }
+  std::int64_t efficient_rows() const override { return 16; }
   void synchronize(Stream) override {}
   Table make_table(ConstTensorView host, std::shared_ptr<const void> host_owner) override {
     return {host, Buffer(), std::move(host_owner)};
   }
 
  protected:
-  void do_upload(TensorView dst, ConstTensorView host_src, Stream) override {
+  void do_upload(TensorView dst, ConstMatrixView host_src, Stream) override {
     cpu::convert(pool_, dst, host_src);
   }
   void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream) override {
-    cpu::convert(pool_, host_dst, src);
+    const std::int64_t count = src.shape.num_elements();
+    cpu::convert(pool_, host_dst, {src.data, src.dtype, 1, count, count});
   }
   void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out, Stream) override {
     cpu::embed(pool_, ids, table, scale, out);
@@ -56,7 +47,7 @@ class CpuOps final : public Ops {
   void do_rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream) override {
     cpu::rms_norm_add(pool_, y, weight, eps, x);
   }
-  void do_gemm(ConstTensorView x, ConstTensorView w, TensorView y, Stream) override {
+  void do_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream) override {
     cpu::gemm(pool_, x, w, y);
   }
   void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
@@ -68,10 +59,12 @@ class CpuOps final : public Ops {
                     TensorView out, Stream) override {
     attention_.run(qkv, offsets, params, out);
   }
-  void do_geglu(ConstTensorView gate_up, TensorView out, Stream) override { cpu::geglu(pool_, gate_up, out); }
+  void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream) override {
+    cpu::geglu(pool_, gate_up, block, out);
+  }
 
  private:
-  std::shared_ptr<Memory> memory_ = std::make_shared<HostMemory>();
+  std::shared_ptr<Memory> memory_ = std::make_shared<cpu::HostMemory>();
   cpu::ThreadPool pool_;
   cpu::Attention attention_;
 };

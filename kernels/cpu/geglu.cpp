@@ -5,21 +5,24 @@
 namespace gemmad::cpu {
 namespace {
 
-GEMMAD_MULTIVERSION void geglu_row(const float* gate, const float* up, float* out, std::int64_t width) {
+GEMMAD_MULTIVERSION void geglu_blocks(const float* gate, float* out, std::int64_t num_blocks,
+                                      std::int64_t block) {
+  for (std::int64_t b = 0; b < num_blocks; ++b, gate += 2 * block, out += block) {
+    const float* up = gate + block;
 #pragma omp simd
-  for (std::int64_t i = 0; i < width; ++i)
-    out[i] = gelu_tanh(gate[i]) * up[i];
+    for (std::int64_t i = 0; i < block; ++i)
+      out[i] = gelu_tanh(gate[i]) * up[i];
+  }
 }
 
 }  // namespace
 
-void geglu(ThreadPool& pool, ConstTensorView gate_up, TensorView out) {
-  const std::int64_t width = out.shape[1];
-  for_row_blocks(pool, out.shape[0], 2 * width, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const float* gate = gate_up.as<float>() + n * 2 * width;
-      geglu_row(gate, gate + width, out.as<float>() + n * width, width);
-    }
+// Rows are contiguous on both sides, so the blocks of all rows are one sequence.
+void geglu(ThreadPool& pool, ConstTensorView gate_up, std::int64_t block, TensorView out) {
+  const std::int64_t num_blocks = out.shape.num_elements() / block;
+  for_row_blocks(pool, num_blocks, 2 * block, [&](std::int64_t begin, std::int64_t end) {
+    geglu_blocks(gate_up.as<float>() + begin * 2 * block, out.as<float>() + begin * block, end - begin,
+                 block);
   });
 }
 

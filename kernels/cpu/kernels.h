@@ -12,8 +12,8 @@
 
 namespace gemmad::cpu {
 
-/// dst := src, between equal types, or to F32 from BF16 or F16.
-void convert(ThreadPool& pool, TensorView dst, ConstTensorView src);
+/// dst := src, between equal types, or to F32 from BF16 or F16. dst has as many elements, in the same order.
+void convert(ThreadPool& pool, TensorView dst, ConstMatrixView src);
 
 /// Throws OpError for an id outside the table, before any work.
 void embed(ThreadPool& pool, ConstTensorView ids, ConstTensorView table, float scale, TensorView out);
@@ -21,13 +21,13 @@ void embed(ThreadPool& pool, ConstTensorView ids, ConstTensorView table, float s
 void rms_norm(ThreadPool& pool, ConstTensorView x, ConstTensorView weight, float eps, TensorView out);
 void rms_norm_add(ThreadPool& pool, ConstTensorView y, ConstTensorView weight, float eps, TensorView x);
 
-void gemm(ThreadPool& pool, ConstTensorView x, ConstTensorView w, TensorView y);
+void gemm(ThreadPool& pool, ConstTensorView x, ConstMatrixView w, MatrixView y);
 
 /// Throws OpError for a position outside the table, before any work.
 void norm_rope(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions);
 
-void geglu(ThreadPool& pool, ConstTensorView gate_up, TensorView out);
+void geglu(ThreadPool& pool, ConstTensorView gate_up, std::int64_t block, TensorView out);
 
 /// Attention and the scratch memory that its threads need. Scratch grows with the largest head layout seen
 /// and with the most query blocks of a batch; a call with nothing larger than before allocates nothing.

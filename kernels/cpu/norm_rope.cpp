@@ -41,13 +41,16 @@ void norm_rope(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstT
     }
   }
   const std::int64_t width = heads.qkv_width();
+  const std::int64_t queries = heads.queries_per_kv_head();
   for_row_blocks(pool, qkv.shape[0], width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       float* row = qkv.as<float>() + n * width;
       const float* angles = rope.as<float>() + position[n] * heads.head_dim;
-      norm_rope_heads(row, heads.num_heads, heads.head_dim, q_weight.as<float>(), eps, angles);
-      norm_rope_heads(row + heads.q_width(), heads.num_kv_heads, heads.head_dim, k_weight.as<float>(), eps,
-                      angles);
+      for (std::int64_t kv_head = 0; kv_head < heads.num_kv_heads; ++kv_head) {
+        norm_rope_heads(row + heads.q_column(kv_head * queries), queries, heads.head_dim,
+                        q_weight.as<float>(), eps, angles);
+        norm_rope_heads(row + heads.k_column(kv_head), 1, heads.head_dim, k_weight.as<float>(), eps, angles);
+      }
     }
   });
 }

@@ -1,4 +1,4 @@
-#include "daemon/stop_signals.h"
+#include "daemon/signals.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ void set_handler(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+CaughtSignals::CaughtSignals() {
   std::array<int, 2> ends{};
   check_system(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), "open a pipe for signals");
   read_end_.reset(ends[0]);
@@ -47,22 +47,23 @@ StopSignals::StopSignals() {
   set_handler(SIGPIPE, SIG_IGN);
   set_handler(SIGTERM, write_signal_number);
   set_handler(SIGINT, write_signal_number);
+  set_handler(SIGHUP, write_signal_number);
 }
 
-StopSignals::~StopSignals() {
-  for (int signal : {SIGTERM, SIGINT})
+CaughtSignals::~CaughtSignals() {
+  for (int signal : {SIGTERM, SIGINT, SIGHUP})
     std::signal(signal, SIG_DFL);
   handler_pipe = -1;
 }
 
-int StopSignals::take() const {
+int CaughtSignals::take() const {
   std::uint8_t number = 0;
   if (::read(read_end_.get(), &number, sizeof number) != 1) return 0;
-  ++num_taken_;
+  if (number != SIGHUP) ++num_stops_;
   return number;
 }
 
-SecondSignalWatch::SecondSignalWatch(const StopSignals& signals)
+SecondSignalWatch::SecondSignalWatch(const CaughtSignals& signals)
     : signals_(signals),
       end_event_(check_system(::eventfd(0, EFD_CLOEXEC), "open an event to end the watch over signals")),
       thread_([this] { watch(); }) {}
@@ -79,7 +80,7 @@ void SecondSignalWatch::watch() const {
     if (::poll(sources.data(), sources.size(), -1) < 0 && errno != EINTR) return;
     if ((sources[1].revents & POLLIN) != 0) return;
     const int signal = signals_.take();
-    if (signal != 0 && signals_.num_taken() > 1) ::_exit(128 + signal);
+    if (signal != 0 && signal != SIGHUP && signals_.num_stops() > 1) ::_exit(128 + signal);
   }
 }
 

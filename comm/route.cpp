@@ -1,0 +1,64 @@
+#include "comm/route.h"
+
+#include <algorithm>
+#include <set>
+
+namespace gemmad {
+
+Places make_places(Segments segments, std::span<const int> nodes) {
+  Places places;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    const int place = segments == Segments::kPerRank ? static_cast<int>(rank) : nodes[rank];
+    places.of_rank.push_back(place);
+    if (place == static_cast<int>(places.publishers.size()))
+      places.publishers.push_back(static_cast<int>(rank));
+  }
+  return places;
+}
+
+bool Route::is_writer(int rank) const {
+  return std::find(writers.begin(), writers.end(), rank) != writers.end();
+}
+
+std::vector<int> Route::members() const {
+  std::vector<int> ranks;
+  if (receivers.empty()) return ranks;
+  ranks.push_back(writers.front());
+  ranks.insert(ranks.end(), receivers.begin(), receivers.end());
+  return ranks;
+}
+
+Route make_route(std::span<const int> holders, const Places& places) {
+  Route route;
+  std::set<int> reached;
+  for (const int holder : holders) {
+    if (reached.insert(places.of_rank[static_cast<std::size_t>(holder)]).second)
+      route.writers.push_back(holder);
+  }
+  for (std::size_t place = 0; place < places.publishers.size(); ++place) {
+    if (!reached.contains(static_cast<int>(place))) route.receivers.push_back(places.publishers[place]);
+  }
+  return route;
+}
+
+RouteTable::RouteTable(const ShardPlan& plan, std::int64_t num_layers, const Places& places) {
+  for (const Cut cut : {Cut::kDeal, Cut::kSplit}) {
+    const auto replicas = plan.replicas_of(cut);
+    for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
+      std::vector<std::size_t>& by_state = by_state_[{cut, static_cast<int>(replica)}];
+      std::vector<int> last_holders;
+      for (std::int64_t state = 0; state <= num_layers; ++state) {
+        const std::vector<int> holders = holders_of_state(replicas[replica], state);
+        if (holders != last_holders) routes_.push_back(make_route(holders, places));
+        last_holders = holders;
+        by_state.push_back(routes_.size() - 1);
+      }
+    }
+  }
+}
+
+std::size_t RouteTable::index(Cut cut, int replica, std::int64_t state) const {
+  return by_state_.at({cut, replica}).at(static_cast<std::size_t>(state));
+}
+
+}  // namespace gemmad

@@ -1,0 +1,174 @@
+#include "daemon/deployment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/batch_plan.h"
+#include "daemon/gather.h"
+
+namespace gemmad {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::int64_t kProbeLayers = 4;
+constexpr std::int64_t kProbeTokens[CostTable::kPoints] = {16, 64, 256};
+constexpr int kProbeRuns = 2;
+
+class IgnoringSink final : public HiddenStateSink {
+ public:
+  void hidden_state(std::int64_t, ConstTensorView, Stream) override {}
+};
+
+std::vector<int> ranks_of(const Replica& replica) {
+  std::vector<int> ranks;
+  for (const Shard& shard : replica.shards)
+    ranks.push_back(shard.rank);
+  return ranks;
+}
+
+/// Milliseconds of a pass over one prompt, the best of a few: others disturb it only for the worse.
+double time_pass(TextEncoder& encoder, PartLinks& links, Ops& ops, std::int64_t num_tokens) {
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(num_tokens), 0);
+  const std::int64_t offsets[] = {0, num_tokens};
+  IgnoringSink sink;
+  double best = 0;
+  for (int run = 0; run < kProbeRuns; ++run) {
+    const auto start = SteadyClock::now();
+    encoder.forward({ids, offsets}, links, sink);
+    ops.synchronize(ops.stream());
+    const double ms = std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
+    best = run == 0 ? ms : std::min(best, ms);
+  }
+  return best;
+}
+
+}  // namespace
+
+Deployment::Deployment(const DeploymentParts& parts, ShardPlan plan, const WeightSource& source,
+                       const LoadProgress& progress)
+    : parts_(parts), plan_(std::move(plan)), routes_(plan_, parts.model.num_layers, parts.places) {
+  shard_.rank = -1;
+  const int rank = parts.bootstrap.info().rank;
+  if (const Shard* shard = place_in(Cut::kDeal).shard; shard != nullptr) {
+    shard_ = *shard;
+    TextWeights weights = load_text_weights(source, parts.model, shard_, parts.ops, progress);
+    workspace_.emplace(parts.model, ActivationWidths{weights.heads, weights.ffn_width}, parts.ops,
+                       parts.max_batch_tokens);
+    add_part(Cut::kDeal, weights, deal_);
+    if (const Shard* slice = place_in(Cut::kSplit).shard; slice != nullptr)
+      add_part(Cut::kSplit, slice_of(weights, parts.model, *slice), split_);
+  }
+  for (const Route& route : routes_.routes()) {
+    const std::vector<int> members = route.members();
+    const bool takes_part = std::find(members.begin(), members.end(), rank) != members.end();
+    route_groups_.push_back(takes_part ? parts.transport.group(members, parts.exchange_timeout) : nullptr);
+  }
+}
+
+Deployment::Place Deployment::place_in(Cut cut) const {
+  const auto replicas = plan_.replicas_of(cut);
+  for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
+    for (const Shard& shard : replicas[replica].shards) {
+      if (shard.rank == parts_.bootstrap.info().rank) return {static_cast<int>(replica), &shard};
+    }
+  }
+  return {};
+}
+
+void Deployment::add_part(Cut cut, TextWeights weights, std::optional<Part>& part) {
+  const Place place = place_in(cut);
+  const Replica& replica = plan_.replicas_of(cut)[static_cast<std::size_t>(place.replica)];
+  const bool alone = replica.shards.size() == 1;
+  const bool staged = !alone && replica.strategy == Strategy::kLayer;
+  const bool sliced = !alone && replica.strategy == Strategy::kTensor;
+  const int stage = static_cast<int>(place.shard - replica.shards.data());
+  const auto group = [&](bool wanted, std::chrono::milliseconds timeout) {
+    return wanted ? parts_.transport.group(ranks_of(replica), timeout) : nullptr;
+  };
+  part.emplace(
+      Part{TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops),
+           GroupLinks(group(sliced, parts_.exchange_timeout), group(staged, parts_.compute_timeout), stage)});
+  const int num_stages = staged ? static_cast<int>(replica.shards.size()) : 1;
+  in_hand_.push_back({cut, place.replica, num_stages, &part->encoder, &part->links});
+}
+
+void Deployment::measure_costs() {
+  if (!plan_.split) return;
+  CostTable mine;
+  for (std::size_t i = 0; i < CostTable::kPoints; ++i)
+    mine.tokens[i] = std::min({kProbeTokens[i], parts_.max_batch_tokens, kPaddedLength});
+  if (split_) {
+    const double scale = static_cast<double>(parts_.model.num_layers) /
+                         static_cast<double>(std::min(kProbeLayers, parts_.model.num_layers));
+    TextEncoder whole(parts_.model, first_layers(deal_->encoder.weights(), kProbeLayers), *workspace_,
+                      parts_.ops);
+    TextEncoder slice(parts_.model, first_layers(split_->encoder.weights(), kProbeLayers), *workspace_,
+                      parts_.ops);
+    for (std::size_t i = 0; i < CostTable::kPoints; ++i) {
+      mine.whole_ms[i] = scale * time_pass(whole, deal_->links, parts_.ops, mine.tokens[i]);
+      mine.split_ms[i] = scale * time_pass(slice, split_->links, parts_.ops, mine.tokens[i]);
+    }
+  }
+  costs_ = mine;
+  for (const CostTable& theirs : gather(parts_.bootstrap, mine, parts_.compute_timeout))
+    costs_ = slower(*costs_, theirs);
+}
+
+std::vector<JobPlan> Deployment::plan_jobs(std::span<const Job> jobs) const {
+  const auto cut_of = [&](const Job& job, Cut unless_preferred) {
+    if (!plan_.split || job.prefer == Preference::kNone) return unless_preferred;
+    return job.prefer == Preference::kSplit ? Cut::kSplit : Cut::kDeal;
+  };
+  const auto tokens_of = [&](const auto& wanted) {
+    std::vector<std::int64_t> tokens;
+    for (const Job& job : jobs) {
+      if (!wanted(job)) continue;
+      for (const JobPrompt& prompt : job.prompts)
+        tokens.push_back(static_cast<std::int64_t>(prompt.ids.size()));
+    }
+    return tokens;
+  };
+  const int num_replicas = static_cast<int>(plan_.replicas.size());
+  // Jobs without a preference run together, so one choice is made for all of them.
+  Cut cheaper = Cut::kDeal;
+  if (costs_) {
+    const auto free = tokens_of([](const Job& job) { return job.prefer == Preference::kNone; });
+    cheaper = cheaper_cut(*costs_, free, num_replicas);
+  }
+  const std::vector<int> dealt = deal_prompts(
+      tokens_of([&](const Job& job) { return cut_of(job, cheaper) == Cut::kDeal; }), num_replicas);
+
+  std::vector<JobPlan> plans;
+  auto next = dealt.begin();
+  for (const Job& job : jobs) {
+    JobPlan plan{cut_of(job, cheaper), std::vector<int>(job.prompts.size(), 0)};
+    if (plan.cut == Cut::kDeal) {
+      for (int& replica : plan.replicas)
+        replica = *next++;
+    }
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+void Deployment::deliver(std::size_t route, TensorView bytes) {
+  if (route_groups_[route]) route_groups_[route]->broadcast(bytes, 0, parts_.ops.stream());
+}
+
+std::uint64_t Deployment::replicated_bytes() const {
+  if (!deal_) return 0;
+  return static_cast<std::uint64_t>(shard_size(parts_.model, shard_).replicated) *
+         size_bytes(parts_.ops.compute_dtype());
+}
+
+std::chrono::steady_clock::duration Deployment::time_in_links() const {
+  std::chrono::steady_clock::duration time{};
+  for (const auto* part : {&deal_, &split_}) {
+    if (*part) time += (*part)->links.time_in_links();
+  }
+  return time;
+}
+
+}  // namespace gemmad

@@ -1,0 +1,97 @@
+// The model as it lies over the ranks in one mode: this rank's part of it, and its ways to the other ranks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/bootstrap.h"
+#include "comm/collectives.h"
+#include "comm/route.h"
+#include "comm/shard_plan.h"
+#include "config/model_config.h"
+#include "daemon/batch_forward.h"
+#include "daemon/cost_model.h"
+#include "daemon/group_links.h"
+#include "daemon/job.h"
+#include "daemon/model/text_encoder.h"
+#include "daemon/model/text_weights.h"
+#include "daemon/model/text_workspace.h"
+#include "kernels/ops.h"
+
+namespace gemmad {
+
+/// What a deployment is made with. All must outlive it.
+struct DeploymentParts {
+  Bootstrap& bootstrap;
+  Ops& ops;
+  const TextConfig& model;
+  const Transport& transport;
+  const Places& places;
+  std::int64_t max_batch_tokens = 8192;
+  std::chrono::milliseconds exchange_timeout{60'000};  // answers that need no computing
+  std::chrono::milliseconds compute_timeout{600'000};  // another rank's forward pass
+};
+
+/// Made anew for every mode and after every sleep. Used by the engine thread alone.
+class Deployment {
+ public:
+  /// Loads this rank's part. Not collective, but for groups: every rank makes the same deployment. Throws
+  /// what load_text_weights throws, std::bad_alloc.
+  Deployment(const DeploymentParts& parts, ShardPlan plan, const WeightSource& source,
+             const LoadProgress& progress);
+
+  /// Collective, after every rank has made it: measures what adaptive mode chooses by. Throws BootstrapError.
+  void measure_costs();
+  /// What was measured of the same plan before.
+  void use_costs(const CostTable& costs) { costs_ = costs; }
+
+  /// How the jobs are spread. The same on every rank.
+  std::vector<JobPlan> plan_jobs(std::span<const Job> jobs) const;
+
+  /// This rank's parts in the order in which they compute; none on a rank that only receives.
+  std::span<const PartInHand> parts() const { return in_hand_; }
+  /// Delivers tensors that have been computed: bytes of `range` of the block, over the route.
+  void deliver(std::size_t route, TensorView bytes);
+
+  const ShardPlan& plan() const { return plan_; }
+  const RouteTable& routes() const { return routes_; }
+  const std::optional<CostTable>& costs() const { return costs_; }
+  /// What this rank holds; its `rank` is -1 where it only receives.
+  const Shard& shard() const { return shard_; }
+  std::uint64_t weight_bytes() const { return deal_ ? deal_->encoder.weights().size_bytes() : 0; }
+  std::uint64_t replicated_bytes() const;
+  std::uint64_t workspace_bytes() const { return workspace_ ? workspace_->size_bytes() : 0; }
+  std::uint64_t source_bytes() const { return deal_ ? deal_->encoder.weights().source_bytes : 0; }
+  /// Time that this rank has spent with the others in forward passes so far.
+  std::chrono::steady_clock::duration time_in_links() const;
+
+ private:
+  struct Part {
+    TextEncoder encoder;
+    GroupLinks links;
+  };
+  struct Place {
+    int replica = -1;
+    const Shard* shard = nullptr;
+  };
+
+  Place place_in(Cut cut) const;
+  void add_part(Cut cut, TextWeights weights, std::optional<Part>& part);
+
+  DeploymentParts parts_;
+  ShardPlan plan_;
+  RouteTable routes_;
+  Shard shard_;
+  std::optional<TextWorkspace> workspace_;
+  std::optional<Part> deal_;
+  std::optional<Part> split_;
+  std::vector<PartInHand> in_hand_;
+  std::vector<std::unique_ptr<Collectives>> route_groups_;  // by route; empty where this rank takes no part
+  std::optional<CostTable> costs_;
+};
+
+}  // namespace gemmad

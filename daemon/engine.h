@@ -1,0 +1,57 @@
+// What a rank's engine thread does on rank 0's word, in step with the other ranks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/batch_runner.h"
+#include "daemon/order.h"
+#include "daemon/rank_status.h"
+#include "daemon/residency.h"
+
+namespace gemmad {
+
+/// All must outlive the engine.
+struct EngineParts {
+  Bootstrap& bootstrap;
+  Residency& residency;
+  BatchRunner& runner;
+  ResultStore* store = nullptr;  // null where another rank publishes
+};
+
+/// Every call is collective. Throws BootstrapError when a rank is lost: fatal.
+class Engine {
+ public:
+  /// `identity` tells what this rank is and holds now; it is asked after every change.
+  Engine(const EngineParts& parts, std::chrono::milliseconds exchange_timeout,
+         std::function<RankIdentity()> identity);
+
+  /// Wakes the ranks first where they sleep; when that fails, the jobs fail, and the ranks sleep on.
+  BatchReport run(const Batch& batch);
+  /// Never leaves things half done: an order that fails changes nothing.
+  OrderOutcome execute(const Order& order);
+
+  std::vector<RankStatus> exchange_status();
+
+  bool asleep() const { return parts_.residency.asleep(); }
+  /// How things stand since the last change: the same on every rank.
+  const std::vector<RankIdentity>& identities() const { return identities_; }
+  /// Grows with every change.
+  std::uint64_t version() const { return version_; }
+  Residency& residency() { return parts_.residency; }
+
+ private:
+  void tell_identities();
+  void reconfigure(const std::string& settings);
+
+  EngineParts parts_;
+  std::chrono::milliseconds exchange_timeout_;
+  std::function<RankIdentity()> identity_;
+  std::vector<RankIdentity> identities_;
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace gemmad

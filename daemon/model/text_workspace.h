@@ -1,0 +1,68 @@
+// The memory that a forward pass works in: allocated once, cut up anew for every batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/model_config.h"
+#include "kernels/ops.h"
+
+namespace gemmad {
+
+/// Length to which clients pad a prompt on the left. Positions are those of the padded prompt: row i of n has
+/// position kPaddedLength - n + i. No padding is computed.
+inline constexpr std::int64_t kPaddedLength = 1024;
+
+/// One batch's places for N tokens. Attention's part and the feed-forward's share theirs: neither outlives
+/// its block.
+struct Activations {
+  TensorView ids;        // [N] I32
+  TensorView positions;  // [N] I32
+  TensorView x;          // [N, D], the residual stream
+  TensorView normed;     // [N, D]
+  TensorView branch;     // [N, D], what a block adds
+  TensorView qkv;        // [N, (H + 2K) S]
+  TensorView mixed;      // [N, H S]
+  TensorView gate_up;    // [N, 2F]
+  TensorView gated;      // [N, F]
+};
+
+/// How wide a rank's share of the activations is.
+struct ActivationWidths {
+  HeadLayout heads;
+  std::int64_t ffn_width = 0;  // F
+};
+
+/// Owns the memory and the tables of positions. Used by one forward pass at a time.
+class TextWorkspace {
+ public:
+  /// For batches of `max_batch_tokens` tokens, no wider than `widest`. `padded_length`: the longest prompt,
+  /// and the origin of positions. Keeps ops.memory(). Throws std::bad_alloc, and std::invalid_argument for
+  /// limits that are not positive.
+  TextWorkspace(const TextConfig& config, const ActivationWidths& widest, Ops& ops,
+                std::int64_t max_batch_tokens, std::int64_t padded_length = kPaddedLength);
+
+  Activations cut(const ActivationWidths& widths, std::int64_t num_tokens) const;
+  /// [padded_length, S], for Ops::norm_rope.
+  ConstTensorView rope(LayerKind kind) const;
+  /// Room for a batch's positions on the host, [max_batch_tokens].
+  std::span<std::int32_t> host_positions() { return host_positions_; }
+
+  std::int64_t max_batch_tokens() const { return max_batch_tokens_; }
+  std::int64_t padded_length() const { return padded_length_; }
+  std::uint64_t size_bytes() const;
+
+ private:
+  std::int64_t hidden_size_;
+  DType dtype_;
+  std::int64_t max_batch_tokens_;
+  std::int64_t padded_length_;
+  Shape rope_shape_;
+  Buffer memory_;
+  Buffer rope_full_;
+  Buffer rope_sliding_;
+  std::vector<std::int32_t> host_positions_;
+};
+
+}  // namespace gemmad

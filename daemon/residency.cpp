@@ -1,0 +1,119 @@
+#include "daemon/residency.h"
+
+#include <optional>
+#include <utility>
+
+#include "comm/shared_memory.h"
+#include "daemon/agreement.h"
+#include "daemon/gather.h"
+#include "daemon/load_progress.h"
+#include "daemon/model/weight_cache.h"
+
+namespace gemmad {
+
+namespace {
+// Loading may take this much longer on one rank than on another.
+constexpr std::chrono::minutes kLoadTimeout{30};
+}  // namespace
+
+void Residency::load(const ModelFiles& files, WeightsCache cache, const ShardSettings& settings,
+                     const Interrupt& interrupt) {
+  const bool is_first = parts_.bootstrap.info().rank == 0;
+  std::optional<LoadProgressLine> line;
+  if (cache == WeightsCache::kNode) {
+    fill_cache(files, interrupt);
+  } else {
+    source_ = files.checkpoint();
+    if (is_first) line.emplace("loading the model");
+  }
+  deployment_ = make(settings, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+    if (line) line->update(done_bytes, total_bytes);
+    interrupt();
+  });
+  settings_ = settings;
+}
+
+void Residency::fill_cache(const ModelFiles& files, const Interrupt& interrupt) {
+  const RankInfo& info = parts_.bootstrap.info();
+  const Checkpoint& checkpoint = *files.checkpoint();
+  std::shared_ptr<WeightCache> cache;
+  struct Offer {
+    int node;
+    int rank_on_node;
+    SharedMemory::Address address;
+  } mine{info.node, info.rank_on_node, {}};
+  agree(parts_.bootstrap, kLoadTimeout, [&] {
+    if (info.rank_on_node != 0) return;
+    cache = std::make_shared<WeightCache>(WeightCache::create(checkpoint));
+    mine.address = cache->address();
+  });
+  const std::vector<Offer> offers = gather(parts_.bootstrap, mine, parts_.exchange_timeout);
+
+  std::optional<LoadProgressLine> line;
+  if (info.rank == 0) line.emplace("reading the model");
+  agree(parts_.bootstrap, kLoadTimeout, [&] {
+    for (const Offer& offer : offers) {
+      if (cache || offer.node != info.node || offer.rank_on_node != 0) continue;
+      cache = std::make_shared<WeightCache>(WeightCache::attach(checkpoint, offer.address));
+    }
+    const auto progress = [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+      if (line) line->update(done_bytes, total_bytes);
+      interrupt();
+    };
+    disk_bytes_ += cache->fill(checkpoint, info.rank_on_node, info.ranks_on_node, progress);
+  });
+  agree(parts_.bootstrap, kLoadTimeout, [&] { cache->seal(); });
+  if (line) line->update(cache->size_bytes(), cache->size_bytes());
+  source_ = cache;
+}
+
+std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, const LoadProgress& progress) {
+  std::unique_ptr<Deployment> made;
+  agree(parts_.bootstrap, kLoadTimeout, [&] {
+    ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
+    made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress);
+  });
+  if (costs_ && costs_of_ == settings) {
+    made->use_costs(*costs_);
+  } else {
+    made->measure_costs();
+    costs_ = made->costs();
+    costs_of_ = settings;
+  }
+  if (source_->is_on_disk()) disk_bytes_ += made->source_bytes();
+  return made;
+}
+
+void Residency::deploy(const ShardSettings& settings) {
+  agree(parts_.bootstrap, kLoadTimeout,
+        [&] { make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks); });
+  if (asleep()) {
+    settings_ = settings;
+    return;
+  }
+  // The device may not hold two deployments at once.
+  deployment_ = nullptr;
+  try {
+    deployment_ = make(settings, {});
+    settings_ = settings;
+  } catch (const StepFailed& error) {
+    const std::string reason = error.what();
+    try {
+      deployment_ = make(settings_, {});
+    } catch (const StepFailed& again) {
+      throw std::runtime_error("after a switch that failed (" + reason +
+                               ") the former mode could not be taken up again: " + again.what());
+    }
+    throw;
+  }
+}
+
+void Residency::sleep() {
+  deployment_ = nullptr;
+}
+
+void Residency::wake() {
+  if (asleep()) deployment_ = make(settings_, {});
+}
+
+}  // namespace gemmad

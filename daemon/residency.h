@@ -1,0 +1,64 @@
+// The model on this rank: where its weights come from, how it is deployed now, awake or asleep.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/daemon_config.h"
+#include "daemon/deployment.h"
+#include "daemon/model/model_files.h"
+#include "daemon/model/weight_source.h"
+
+namespace gemmad {
+
+/// Every call is collective: all ranks make the same ones at the same place of their work, and it ends alike
+/// on all of them. BootstrapError when a rank is lost: fatal. Used by the engine thread alone.
+class Residency {
+ public:
+  /// Whether loading should go on; throws StepInterrupted when not.
+  using Interrupt = std::function<void()>;
+
+  /// Keeps `parts`.
+  explicit Residency(const DeploymentParts& parts) : parts_(parts) {}
+
+  /// Reads the weights (with WeightsCache::kNode into the node's copy, after which the files are not needed
+  /// any more) and deploys them. Shows progress on rank 0. Throws StepFailed.
+  void load(const ModelFiles& files, WeightsCache cache, const ShardSettings& settings,
+            const Interrupt& interrupt);
+
+  /// Deploys the model in another way, or asleep: will do so. When that fails on any rank, the former way is
+  /// taken up again and StepFailed says why. StepFailed too for a way that cannot be, before anything is
+  /// given up. A failure to take up the former way is fatal: std::runtime_error.
+  void deploy(const ShardSettings& settings);
+
+  /// Gives the device's memory back; nothing happens where that has been done.
+  void sleep();
+  /// Deploys the model again. Throws StepFailed; it is then still asleep.
+  void wake();
+
+  bool asleep() const { return deployment_ == nullptr; }
+  /// Not while asleep.
+  Deployment& deployment() { return *deployment_; }
+  const Deployment& deployment() const { return *deployment_; }
+  const ShardSettings& settings() const { return settings_; }
+  /// Bytes that this rank has read from the model's files so far.
+  std::uint64_t disk_bytes() const { return disk_bytes_; }
+
+ private:
+  void fill_cache(const ModelFiles& files, const Interrupt& interrupt);
+  std::unique_ptr<Deployment> make(const ShardSettings& settings, const LoadProgress& progress);
+
+  DeploymentParts parts_;
+  std::shared_ptr<const WeightSource> source_;
+  ShardSettings settings_;
+  std::unique_ptr<Deployment> deployment_;
+  std::optional<CostTable> costs_;  // of settings costs_of_, once measured
+  ShardSettings costs_of_;
+  std::uint64_t disk_bytes_ = 0;
+};
+
+}  // namespace gemmad
