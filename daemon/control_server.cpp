@@ -91,7 +91,6 @@ void ControlServer::join() {
 void ControlServer::run() {
   try {
     for (;;) {
-      take_changes();
       server_.run_once(time_to_next_deadline());
       take_changes();
       answer_orders();
@@ -122,6 +121,7 @@ std::chrono::milliseconds ControlServer::time_to_next_deadline() const {
 }
 
 void ControlServer::on_line(ClientId client, std::string_view line) {
+  take_changes();
   try {
     const Request request = parse_request(line, protocol_limits_);
     parts_.metrics.add("gemmad_requests_total{op=\"" + std::string(op_name(request.command)) + "\"}");

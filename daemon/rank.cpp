@@ -151,7 +151,7 @@ class Rank {
                     [this] { return identity(); });
     if (publishes()) start_endpoint();
     // Nobody is told of a socket that does not listen yet.
-    engine_->exchange_status();
+    first_status_ = engine_->exchange_status();
   }
 
   milliseconds exchange_timeout() const { return milliseconds(config_.collective_timeout_ms); }
@@ -202,6 +202,7 @@ class Rank {
   void lead() {
     JobQueue queue(static_cast<std::size_t>(config_.queue_length));
     StatusBoard status;
+    status.set_ranks(std::move(first_status_));
     Metrics metrics;
     DaemonFacts facts;
     facts.config = config_;
@@ -253,6 +254,7 @@ class Rank {
   std::optional<BatchRunner> runner_;
   std::optional<Engine> engine_;
   std::optional<ReaderEndpoint> endpoint_;  // publishers
+  std::vector<RankStatus> first_status_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "comm/host_memory.h"
 #include "comm/shared_memory.h"
 #include "daemon/agreement.h"
 #include "daemon/gather.h"
@@ -14,6 +15,24 @@ namespace gemmad {
 namespace {
 // Loading may take this much longer on one rank than on another.
 constexpr std::chrono::minutes kLoadTimeout{30};
+/// Asked first: the kernel would rather kill a process than refuse it memory.
+void check_memory(const ShardPlan& plan, const DeploymentParts& parts) {
+  std::uint64_t needed = 0;
+  for (const Replica& replica : plan.replicas) {
+    for (const Shard& shard : replica.shards) {
+      if (shard.rank != parts.bootstrap.info().rank) continue;
+      needed += static_cast<std::uint64_t>(shard_size(parts.model, shard).elements) *
+                size_bytes(parts.ops.compute_dtype());
+    }
+  }
+  const std::uint64_t available = available_memory_bytes();
+  if (needed > available) {
+    throw std::runtime_error("the weights of this rank take " + std::to_string(needed) + " bytes, only " +
+                             std::to_string(available) +
+                             " bytes of memory are available; sharded over more ranks each takes less");
+  }
+}
+
 }  // namespace
 
 void Residency::load(const ModelFiles& files, WeightsCache cache, const ShardSettings& settings,
@@ -71,6 +90,7 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, const
   std::unique_ptr<Deployment> made;
   agree(parts_.bootstrap, kLoadTimeout, [&] {
     ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
+    check_memory(plan, parts_);
     made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress);
   });
   if (costs_ && costs_of_ == settings) {

@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <new>
+#include <system_error>
 
 namespace gemmad::cpu {
 
@@ -14,7 +16,10 @@ constexpr std::size_t kLargeBytes = 256 * 1024;
 void* HostMemory::allocate(std::size_t size_bytes) {
   if (size_bytes < kLargeBytes) return ::operator new(size_bytes, kAlignment);
   void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
+  if (data == MAP_FAILED) {
+    throw OutOfMemory("no " + std::to_string(size_bytes) +
+                      " bytes of host memory: " + std::generic_category().message(errno));
+  }
   // Few large pages rather than many small ones, where the system has them. Only advice.
   ::madvise(data, size_bytes, MADV_HUGEPAGE);
   return data;
