@@ -13,7 +13,11 @@ int encode_command(ControlClient& client, const CtlOptions& options);
 /// Prints the ids of the texts of `options`. Throws as above.
 int tokenize_command(ControlClient& client, const CtlOptions& options);
 
-/// health, info, metrics, cancel, shutdown: one request, its reply printed.
+/// Sends the requests that `options.bench` describes and reports what they took. Throws ClientError when the
+/// daemon cannot be measured at all, CtlUsageError for what this daemon cannot do.
+int bench_command(ControlClient& client, const CtlOptions& options);
+
+/// health, info, metrics, cancel, switch, sleep, wake, shutdown: one request, its reply printed.
 int plain_command(ControlClient& client, const CtlOptions& options);
 
 }  // namespace gemmad

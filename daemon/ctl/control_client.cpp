@@ -86,6 +86,10 @@ nlohmann::json ControlClient::call(const nlohmann::json& request) {
   }
 }
 
+void ControlClient::hang_up() noexcept {
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
 void ControlClient::send_line(const std::string& line) {
   const std::string bytes = line + "\n";
   for (std::size_t sent = 0; sent < bytes.size();) {

@@ -26,6 +26,9 @@ class ControlClient {
   /// away.
   nlohmann::json call(const nlohmann::json& request);
 
+  /// Ends a call() that another thread waits in, and every later one, with ClientError.
+  void hang_up() noexcept;
+
  private:
   explicit ControlClient(FileDescriptor socket) : socket_(std::move(socket)) {}
   void send_line(const std::string& line);

@@ -4,6 +4,7 @@
 
 #include "comm/reader/gemmad_reader.h"
 #include "daemon/ctl/commands.h"
+#include "daemon/ctl/encode_fields.h"
 #include "daemon/ctl/read_json_file.h"
 #include "daemon/ctl/safetensors_writer.h"
 
@@ -23,11 +24,9 @@ json encode_request(const CtlOptions& options) {
     for (const json& prompt : read_prompts_file(options.prompts_file))
       prompts.push_back(prompt);
   }
-  json request = {{"op", "encode"}, {"prompts", std::move(prompts)}, {"return_input_ids", true}};
-  if (!options.outputs.empty()) request["outputs"] = options.outputs;
-  if (!options.layers.empty()) request["layers"] = options.layers;
-  if (!options.name.empty()) request["name"] = options.name;
-  if (options.deadline_ms) request["deadline_ms"] = *options.deadline_ms;
+  json request = encode_fields(options);
+  request["prompts"] = std::move(prompts);
+  request["return_input_ids"] = true;
   return request;
 }
 

@@ -1,39 +1,37 @@
 #include "daemon/ctl/options.h"
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <map>
 
 #include "config/daemon_config.h"
+#include "daemon/ctl/option_values.h"
 
 namespace gemmad {
 
 namespace {
 
-constexpr std::array kCommands = {"encode",  "tokenize", "health",   "info",
-                                  "metrics", "cancel",   "shutdown", "help"};
+constexpr std::array kCommands = {"encode", "bench",  "tokenize", "health", "info",     "metrics",
+                                  "cancel", "switch", "sleep",    "wake",   "shutdown", "help"};
+// What bench takes beside its own options.
+constexpr std::array kSharedWithBench = {"--socket", "--wait-ready", "--json",       "--outputs",
+                                         "--layers", "--prefer",     "--deadline-ms"};
+constexpr std::array kSharedWithSwitch = {"--socket", "--wait-ready", "--json"};
+constexpr std::array kOfSwitch = {"--mode", "--strategy", "--ranks-per-replica", "--encoder-ranks"};
 
-template <typename Number>
-Number to_number(const std::string& option, const std::string& text, Number min, Number max) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= min && value <= max)) {
-    throw CtlUsageError(option + " is '" + text.substr(0, 64) + "'; it must be a number from " +
-                        std::to_string(min) + " to " + std::to_string(max));
-  }
-  return value;
+void set_encoder_ranks(CtlOptions& options, const std::string& value) {
+  options.switched.encoder_ranks.emplace();
+  if (value == "all") return;
+  for (const std::string& rank : split_at_commas(value))
+    options.switched.encoder_ranks->push_back(to_number<std::int64_t>("--encoder-ranks", rank, 0, 9999));
 }
 
-std::vector<std::string> split_at_commas(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t start = 0;
-  for (std::size_t comma = text.find(','); comma != std::string::npos; comma = text.find(',', start)) {
-    parts.push_back(text.substr(start, comma - start));
-    start = comma + 1;
+void set_prefer(CtlOptions& options, const std::string& value) {
+  if (value != "deal" && value != "split") {
+    throw CtlUsageError("--prefer is '" + value.substr(0, 64) + "'; it must be deal or split");
   }
-  parts.push_back(text.substr(start));
-  return parts;
+  options.prefer = value;
 }
 
 using SetOption = std::function<void(CtlOptions&, const std::string& value)>;
@@ -60,6 +58,18 @@ const std::map<std::string, SetOption>& options_with_value() {
        [](CtlOptions& o, const std::string& v) {
          o.deadline_ms = to_number<std::int64_t>("--deadline-ms", v, 1, 86'400'000);
        }},
+      {"--prefer", set_prefer},
+      {"--readers",
+       [](CtlOptions& o, const std::string& v) {
+         o.readers = to_number<std::int64_t>("--readers", v, 1, 1'000'000);
+       }},
+      {"--mode", [](CtlOptions& o, const std::string& v) { o.switched.mode = v; }},
+      {"--strategy", [](CtlOptions& o, const std::string& v) { o.switched.strategy = v; }},
+      {"--ranks-per-replica",
+       [](CtlOptions& o, const std::string& v) {
+         o.switched.ranks_per_replica = to_number<std::int64_t>("--ranks-per-replica", v, 0, 9999);
+       }},
+      {"--encoder-ranks", set_encoder_ranks},
       {"--rank", [](CtlOptions& o, const std::string& v) { o.rank = to_number("--rank", v, 0, 1'000'000); }},
       {"--text", [](CtlOptions& o, const std::string& v) { o.texts.push_back(v); }},
       {"--file", [](CtlOptions& o, const std::string& v) { o.texts_file = v; }},
@@ -81,11 +91,28 @@ void take_command(CtlOptions& options, const std::string& word) {
   throw CtlUsageError("unknown argument '" + word.substr(0, 64) + "'; see gemmactl help");
 }
 
+template <typename Names>
+bool is_among(const Names& names, const std::string& option) {
+  return std::find(names.begin(), names.end(), option) != names.end();
+}
+
+/// Who measures, or switches, should hear of an option that does nothing.
+void check_use(const std::string& command, const std::vector<std::string>& given) {
+  for (const std::string& option : given) {
+    const bool of_switch = is_among(kOfSwitch, option);
+    bool fits = !is_bench_option(option) && !of_switch;
+    if (command == "bench") fits = is_bench_option(option) || is_among(kSharedWithBench, option);
+    if (command == "switch") fits = of_switch || is_among(kSharedWithSwitch, option);
+    if (!fits) throw CtlUsageError(option + " is no option of " + command + "; see gemmactl help");
+  }
+}
+
 }  // namespace
 
 CtlOptions parse_ctl_options(std::span<const char* const> arguments) {
   CtlOptions options;
   options.socket = default_socket_path();
+  std::vector<std::string> given;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     std::string word = arguments[i];
     std::optional<std::string> value;
@@ -93,10 +120,17 @@ CtlOptions parse_ctl_options(std::span<const char* const> arguments) {
       value = word.substr(equals + 1);
       word.resize(equals);
     }
+    if (word.rfind("--", 0) == 0) given.push_back(word);
     const auto option = options_with_value().find(word);
-    if (option != options_with_value().end()) {
+    const bool general = option != options_with_value().end();
+    if (general || is_bench_option(word)) {
       if (!value && i + 1 >= arguments.size()) throw CtlUsageError(word + " needs a value");
-      option->second(options, value ? *value : arguments[++i]);
+      if (!value) value = arguments[++i];
+      if (general) {
+        option->second(options, *value);
+      } else {
+        set_bench_option(options.bench, word, *value);
+      }
     } else if (word == "--json" && !value) {
       options.json = true;
     } else if (word == "--as-prompts" && !value) {
@@ -109,6 +143,7 @@ CtlOptions parse_ctl_options(std::span<const char* const> arguments) {
     }
   }
   if (options.command.empty()) throw CtlUsageError("no command; see gemmactl help");
+  check_use(options.command, given);
   return options;
 }
 
@@ -120,11 +155,15 @@ std::string ctl_help_text() {
          "\n"
          "  encode [--prompt TEXT]... [--prompts-file FILE.json] [--outputs "
          "hidden_states,last_hidden_state]\n"
-         "         [--layers 0,8] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] [--rank R] "
-         "[--json]\n"
+         "         [--layers 0,8] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] [--rank R]\n"
+         "         [--prefer deal|split] [--readers N] [--json]\n"
          "             encodes prompts; FILE.json is a list of strings or of {\"input_ids\": [...]}. Saved "
          "are\n"
          "             prompt.I.input_ids and prompt.I.TENSOR, read from rank R of this host (default 0).\n"
+         "             --prefer: how adaptive is to spread it; --readers: how many will come for it at each "
+         "segment.\n"
+         "  bench [OPTIONS]\n"
+         "             sends requests and measures them; see below\n"
          "  tokenize [--text TEXT]... [--file FILE.jsonl] [--as-prompts] [--json]\n"
          "             ids of each text as it is; --as-prompts: as encode would have them. FILE.jsonl holds "
          "a string\n"
@@ -133,6 +172,13 @@ std::string ctl_help_text() {
          "             state of every rank; what is loaded and how; counters in Prometheus' format\n"
          "  cancel (--job N | --name NAME)\n"
          "             gives up an encode that waits\n"
+         "  switch [--mode sharded|batch_parallel|adaptive] [--strategy tensor|layer] [--ranks-per-replica "
+         "N]\n"
+         "         [--encoder-ranks 0,1|all]\n"
+         "             lays the model out anew over the ranks; what is not named stays. Returns when it is "
+         "done\n"
+         "  sleep, wake\n"
+         "             gives the memory of the weights back; takes it again, as the next encode does too\n"
          "  shutdown   finishes what waits, then stops the daemon; returns when it has\n"
          "\n"
          "  --socket PATH         default: " +
@@ -140,6 +186,8 @@ std::string ctl_help_text() {
          "\n"
          "  --wait-ready SECONDS  waits until the daemon answers\n"
          "  --json                output for programs\n"
+         "\n" +
+         bench_help_text() +
          "\n"
          "Exit status: 0 everything asked for was delivered, 1 something was not, 2 wrong arguments.\n";
 }

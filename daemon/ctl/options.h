@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/ctl/bench/bench_options.h"
+
 namespace gemmad {
 
 /// A wrong argument. what() names it and says what is allowed.
@@ -16,19 +18,29 @@ class CtlUsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What a switch changes; the rest stays.
+struct SwitchOptions {
+  std::string mode;
+  std::string strategy;
+  std::optional<std::int64_t> ranks_per_replica;
+  std::optional<std::vector<std::int64_t>> encoder_ranks;  // empty: all
+};
+
 struct CtlOptions {
-  std::string socket;   // the daemon's control socket
-  std::string command;  // "encode", "tokenize", "health", "info", "metrics", "cancel", "shutdown", "help"
+  std::string socket;  // the daemon's control socket
+  std::string command;  // one of those that ctl_help_text tells of
   double wait_ready_s = 0;
   bool json = false;
 
   std::vector<std::string> prompts;  // encode
   std::string prompts_file;
-  std::vector<std::string> outputs;
-  std::vector<std::int64_t> layers;
+  std::vector<std::string> outputs;  // encode, bench
+  std::vector<std::int64_t> layers;  // encode, bench
   std::string save_file;
-  std::string name;  // encode, cancel
-  std::optional<std::int64_t> deadline_ms;
+  std::string name;                         // encode, cancel
+  std::optional<std::int64_t> deadline_ms;  // encode, bench
+  std::string prefer;                       // encode, bench: "deal", "split", or empty: the daemon chooses
+  std::optional<std::int64_t> readers;      // encode
   int rank = 0;
 
   std::vector<std::string> texts;  // tokenize
@@ -36,6 +48,10 @@ struct CtlOptions {
   bool as_prompts = false;
 
   std::optional<std::int64_t> job;  // cancel
+
+  SwitchOptions switched;
+
+  BenchOptions bench;
 };
 
 /// `arguments` without the program's name. Throws CtlUsageError.

@@ -7,6 +7,21 @@ namespace gemmad {
 
 using nlohmann::json;
 
+namespace {
+
+json switch_fields(const SwitchOptions& options) {
+  json fields = json::object();
+  if (!options.mode.empty()) fields["mode"] = options.mode;
+  if (!options.strategy.empty()) fields["strategy"] = options.strategy;
+  if (options.ranks_per_replica) fields["ranks_per_replica"] = *options.ranks_per_replica;
+  if (options.encoder_ranks) fields["encoder_ranks"] = *options.encoder_ranks;
+  if (fields.empty())
+    throw CtlUsageError("switch needs one of --mode, --strategy, --ranks-per-replica, --encoder-ranks");
+  return fields;
+}
+
+}  // namespace
+
 int plain_command(ControlClient& client, const CtlOptions& options) {
   json request = {{"op", options.command}};
   if (options.command == "cancel") {
@@ -15,6 +30,7 @@ int plain_command(ControlClient& client, const CtlOptions& options) {
     if (options.job) request["job"] = *options.job;
     if (!options.name.empty()) request["name"] = options.name;
   }
+  if (options.command == "switch") request.update(switch_fields(options.switched));
   json reply = client.call(request);
   if (!reply.value("ok", false)) {
     std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());

@@ -1,6 +1,7 @@
 """gemmactl and the reader library's example, as a user runs them."""
 
 import json
+import math
 import re
 import tempfile
 import unittest
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from goldens import LIMIT, PROMPTS, STATES, TEXT_GOLDEN
 from harness import BOS, READER_EXAMPLE, Daemon, DaemonTestCase, gemmactl, run_program
-from tensors import check_close, norm, read_safetensors
+from tensors import check_close, read_safetensors
 
 
 class Gemmactl(DaemonTestCase):
@@ -56,6 +57,25 @@ class Gemmactl(DaemonTestCase):
             self.assertEqual(list(tensors["prompt.0.input_ids"].values()), ids)
             for state in STATES:
                 check_close(tensors[f"prompt.0.{state}"], TEXT_GOLDEN[f"prompt.1.{state}"], LIMIT, state)
+
+    def test_switches_puts_to_sleep_and_wakes(self):
+        mode = json.loads(self.run_ctl("switch", "--mode", "sharded", "--strategy", "layer", "--json").stdout)
+        self.assertEqual((mode["mode"], mode["strategy"]), ("sharded", "layer"))
+        self.assertTrue(json.loads(self.run_ctl("sleep", "--json").stdout)["asleep"])
+        self.assertFalse(json.loads(self.run_ctl("wake", "--json").stdout)["asleep"])
+        self.run_ctl("switch", "--mode", "batch_parallel")
+
+    def test_a_switch_that_cannot_be_says_why(self):
+        refused = self.run_ctl("switch", "--mode", "sharded", "--ranks-per-replica", "3", status=1)
+        self.assertIn("ranks_per_replica is 3", refused.stderr)
+        self.assertIn("needs one of --mode", self.run_ctl("switch", status=2).stderr)
+
+    def test_a_preference_reaches_the_daemon(self):
+        self.run_ctl("switch", "--mode", "adaptive")
+        for cut in ("deal", "split"):
+            done = self.run_ctl("encode", "--prompt", "a dog", "--prefer", cut, "--json")
+            self.assertEqual(json.loads(done.stdout)["cut"], cut)
+        self.run_ctl("switch", "--mode", "batch_parallel")
 
     def test_prompts_of_the_command_line_come_before_those_of_the_file(self):
         self.run_ctl("encode", "--prompt", PROMPTS[5], "--prompts-file", self.write_json([PROMPTS[1]]), "--save", self.saved)
@@ -153,7 +173,7 @@ class Gemmactl(DaemonTestCase):
             self.assertEqual(shown.returncode, 0, shown.stderr)
             self.assertIn(f"job {job} on rank {rank}, 2 prompts", shown.stdout)
             norms = [float(value) for value in re.findall(r"norm (\S+)", shown.stdout)]
-            expected = [norm(saved[f"prompt.{prompt}.{state}"].values()) for prompt in (0, 1) for state in STATES]
+            expected = [math.hypot(*saved[f"prompt.{prompt}.{state}"].values()) for prompt in (0, 1) for state in STATES]
             self.assertEqual(len(norms), len(expected))
             for found, wanted in zip(norms, expected):
                 self.assertAlmostEqual(found / wanted, 1, delta=1e-5)

@@ -1,5 +1,6 @@
-"""Tests of scripts/launch.sh and scripts/quickstart.sh against stand-ins for mpirun, cmake, gemmad and gemmactl."""
+"""The shell scripts that start a daemon, against stand-ins for mpirun, cmake, gemmad and gemmactl."""
 
+import configparser
 import json
 import os
 import shutil
@@ -30,6 +31,11 @@ case " $* " in
   *" encode "*) [[ -z ${FAKE_HANG:-} ]] || { touch "$FAKE/hanging"; while :; do sleep 0.02; done; }
     [[ -z ${FAKE_REFUSES:-} ]] || { echo "gemmactl: refused" >&2; exit 1; }
     echo "$*" > "$FAKE/encode"; echo "prompt tokens" ;;
+  *" info "*) until [[ -s $FAKE/pid ]]; do sleep 0.02; done; [[ -z ${FAKE_DEAD:-} ]] || exec sleep 60
+    cat "$FAKE/info.json" ;;
+  *" bench "*) [[ -z ${FAKE_HANG:-} ]] || { touch "$FAKE/hanging"; while :; do sleep 0.02; done; }
+    [[ -z ${FAKE_REFUSES:-} ]] || { echo "gemmactl: refused" >&2; exit 2; }
+    echo "$*" >> "$FAKE/bench"; cat "$FAKE/bench.json"; exit "${FAKE_STATUS:-0}" ;;
   *" shutdown "*) touch "$FAKE/stop" ;;
 esac
 """
@@ -113,9 +119,32 @@ class Launch(ScriptTree):
         words = self.launched("-n", "1", "--config", "a.json")
         self.assertEqual(words[0] == "1", os.geteuid() == 0)
 
+    def test_a_hostfile_goes_to_mpirun(self):
+        self.add({"hosts": "localhost slots=2\n"})
+        words = self.launched("-n", "2", "--hostfile", str(self.root / "hosts"), "--config", "a.json")
+        self.assertEqual(words[words.index("--hostfile") + 1], str(self.root / "hosts"))
+        self.assertLess(words.index("--hostfile"), words.index(str(self.root / "build/release/daemon/gemmad")))
+
+    def test_the_slurm_example_launches_what_the_allocation_has(self):
+        self.add({"fake/stop": ""})
+        status, output = self.run_script("gemmad.sbatch", "a.json", SLURM_NTASKS="16", SLURM_SUBMIT_DIR=str(self.root))
+        self.assertEqual(status, 0, output)
+        words = (self.fake / "mpirun").read_text().split()
+        self.assertEqual(words[words.index("-n") + 1], "16")
+        self.assertEqual(words[-2:], ["--config", "a.json"])
+
+    def test_the_unit_example_starts_the_launcher_and_reloads_by_sighup(self):
+        unit = configparser.ConfigParser(interpolation=None, strict=False)
+        unit.optionxform = str
+        unit.read(self.root / "scripts/gemmad.service")
+        self.assertTrue(unit["Service"]["ExecStart"].startswith("/opt/gemmad/scripts/launch.sh -n 2 --config /"))
+        self.assertEqual(unit["Service"]["ExecReload"], "/bin/kill -HUP $MAINPID")
+        self.assertEqual(unit["Service"]["KillMode"], "mixed")
+
     def test_wrong_use_is_refused_before_anything_starts(self):
         for arguments in [[], ["-n", "0", "--config", "a"], ["-n", "two", "--config", "a"], ["-n", "2"], ["-n"],
-                          ["-n", "1", "--build", "/nowhere", "--config", "a"]]:
+                          ["-n", "1", "--build", "/nowhere", "--config", "a"],
+                          ["-n", "1", "--hostfile", "/nowhere", "--config", "a"]]:
             with self.subTest(arguments=arguments):
                 status, output = self.run_script("launch.sh", *arguments)
                 self.assertNotEqual(status, 0)
@@ -200,6 +229,89 @@ class Quickstart(ScriptTree):
         self.quickstart("--model", str(self.root / "model"), "--prompts", str(self.root / "many.json"))
         setting = next(word for word in (self.fake / "mpirun").read_text().split() if word.startswith("segment_mib="))
         self.assertGreater(int(setting.partition("=")[2]), 100 * 1024 * 49 * 3840 * 4 // 2**20)
+
+
+class BenchModes(ScriptTree):
+    INFO = {"version": "1.2", "strategy": "tensor", "ranks_per_replica": 0, "encoder_ranks": [],
+            "ranks": [{"device": "H200"}, {"device": "H200"}]}
+    BENCH = {"done": 5, "failed": 0, "request_ms": {"p50": 1.5, "p99": 2}, "per_second": {"tokens": 3}}
+
+    def setUp(self):
+        super().setUp()
+        self.add({"fake/info.json": json.dumps(self.INFO), "fake/bench.json": json.dumps(self.BENCH)})
+        self.out = self.root / "out.jsonl"
+
+    def arguments(self, *more):
+        return ["--model", str(self.root / "model"), "--out", str(self.out), "--requests", "5", *more]
+
+    def measure(self, *more, **environment):
+        """Exit status, output, and the lines of the file."""
+        status, output = self.run_script("bench_modes.sh", *self.arguments(*more), **environment)
+        return status, output, [json.loads(line) for line in self.out.read_text().splitlines()]
+
+    def test_every_mode_at_every_number_of_ranks_runs_every_case(self):
+        status, output, lines = self.measure("--ranks", "1 2", "--modes", "sharded:layer batch_parallel",
+                                             "--cases", "8x20 7,9")
+        self.assertEqual(status, 0, output)
+        self.assertEqual([(line["ranks"], line["mode"], line["case"]) for line in lines],
+                         [(ranks, mode, case) for ranks in (1, 2) for mode in ("sharded", "batch_parallel")
+                          for case in ("8x20", "7,9")])
+        self.assertIn("p50 1.5 ms", output)
+        self.assert_nothing_left()
+
+    def test_a_line_tells_what_ran_and_what_it_took(self):
+        _, _, (line,) = self.measure("--ranks", "2", "--modes", "sharded:tensor", "--cases", "128")
+        expected = {"mode": "sharded", "strategy": "tensor", "ranks": 2, "ranks_per_replica": 0,
+                    "encoder_ranks": [0, 1], "model": str(self.root / "model"), "case": "128",
+                    "cores": len(os.sched_getaffinity(0)), "devices": ["H200"], "version": "1.2"}
+        self.assertEqual({key: line[key] for key in expected}, expected)
+        self.assertEqual({key: line[key] for key in self.BENCH}, self.BENCH)
+        self.assertRegex(line["date"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+
+    def test_options_reach_the_daemon_and_the_benchmark(self):
+        self.measure("--ranks", "4", "--modes", "adaptive", "--cases", "3", "--oversubscribe",
+                     "--set", "segment_mib=64", "--", "--read", "all")
+        words = (self.fake / "mpirun").read_text().split()
+        self.assertEqual(words[words.index("--set") + 1], "segment_mib=64")
+        self.assertIn("--oversubscribe", words)
+        self.assertRegex((self.fake / "bench").read_text(),
+                         r"bench --tokens 3 --requests 5 --read all --json$")
+
+    def test_a_daemon_that_refuses_gives_a_line_and_the_run_goes_on(self):
+        status, output, lines = self.measure("--ranks", "1 2", "--modes", "adaptive", "--cases", "3 4",
+                                             FAKE_DEAD="1")
+        self.assertEqual(status, 0, output)
+        self.assertEqual([(line["ranks"], line["refused"]) for line in lines],
+                         [(1, "no memory"), (2, "no memory")])
+        self.assert_nothing_left()
+
+    def test_a_case_that_cannot_be_measured_gives_a_line_with_the_reason(self):
+        status, _, lines = self.measure("--ranks", "1", "--modes", "adaptive", "--cases", "3 4",
+                                        FAKE_REFUSES="1")
+        self.assertEqual(status, 1)
+        self.assertEqual([line["error"] for line in lines], ["gemmactl: refused"] * 2)
+
+    def test_lines_are_added_to_what_is_there(self):
+        self.add({"out.jsonl": "{}\n"})
+        self.assertEqual(len(self.measure("--ranks", "1", "--modes", "adaptive", "--cases", "3")[2]), 2)
+
+    def test_a_signal_takes_daemon_and_benchmark_down_at_once(self):
+        process = self.start("bench_modes.sh", *self.arguments("--ranks", "1"), FAKE_HANG="1")
+        self.wait_for(self.fake / "hanging")
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143, output)
+        self.assert_nothing_left()
+
+    def test_wrong_use_is_refused_before_anything_starts(self):
+        for arguments in [["--ranks", "0"], ["--modes", "a:b:c"], ["--cases", "12x"], ["--requests", "no"],
+                          ["--what"], ["--build", "/nowhere"], ["--model", "/nowhere"],
+                          ["--out", "/nowhere/out"], ["--set"]]:
+            with self.subTest(arguments=arguments):
+                status, output = self.run_script("bench_modes.sh", *self.arguments(*arguments))
+                self.assertNotEqual(status, 0)
+                self.assertIn(arguments[-1].lstrip("-"), output)
+        self.assertFalse((self.fake / "mpirun").exists())
 
 
 if __name__ == "__main__":
