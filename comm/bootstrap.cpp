@@ -5,6 +5,11 @@
 namespace gemmad {
 
 std::vector<std::byte> Bootstrap::all_gather(std::span<const std::byte> mine, Milliseconds timeout) {
+  if (mine.empty()) {
+    const std::byte token{};
+    all_gather(std::span(&token, 1), timeout);
+    return {};
+  }
   const std::size_t size = mine.size();
   std::vector<std::byte> all(size * static_cast<std::size_t>(info().num_ranks));
   // Each rank tells each: a rank that is missing is then known to all the others by its own silence.

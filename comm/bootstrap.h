@@ -53,7 +53,8 @@ class Bootstrap {
                         Milliseconds timeout) = 0;
 
   /// Every rank gives `mine` (the same size on all ranks) and gets all of them, rank after rank. Collective:
-  /// every rank calls it at the same place of its exchanges.
+  /// every rank calls it at the same place of its exchanges. Returns when every rank has called it, with
+  /// nothing to give too.
   std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout);
 
   /// Rank 0 only: hands `message` to every other rank and wakes it. Returns when all have taken it.

@@ -1,5 +1,6 @@
 #include "comm/result_store.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -52,6 +53,12 @@ ReserveVerdict ResultStore::reserve(JobId job, const std::string& name, std::uin
 void ResultStore::set_ttl(std::chrono::milliseconds ttl) {
   const std::lock_guard lock(mutex_);
   options_.ttl = ttl;
+  // What is there must not outlive what comes: expire_locked stops at the first that is young.
+  const TimePoint latest = clock_() + ttl;
+  for (auto& [job, result] : results_)
+    result.expires_at = std::min(result.expires_at, latest);
+  for (auto& [job, failure] : failures_)
+    failure.expires_at = std::min(failure.expires_at, latest);
 }
 
 std::span<std::byte> ResultStore::block(JobId job) const {
@@ -248,7 +255,7 @@ void ResultStore::expire_locked() {
   while (!failures_by_age_.empty() && failures_.at(failures_by_age_.front()).expires_at <= now) {
     drop_oldest_failure();
   }
-  // One time to live for all: the oldest expire first, so the first young one ends the search.
+  // The oldest expire first (see set_ttl), so the first young one ends the search.
   for (auto entry = published_.begin(); entry != published_.end();) {
     const auto result = results_.find(entry->second);
     ++entry;

@@ -134,7 +134,7 @@ class ResultStore {
   /// Drops results and failures whose time is over. Reserving does so by itself.
   void expire();
   Stats stats() const;
-  /// Of results and failures from now on.
+  /// Of results and failures from now on; earlier ones expire no later than one of now would.
   void set_ttl(std::chrono::milliseconds ttl);
   /// `on_change` is called after each publish and fail, on the caller's thread, without the store's lock; it
   /// must not call set_on_change. Once this returns, the earlier function is not running and will not be

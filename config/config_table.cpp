@@ -202,12 +202,13 @@ json value_from_text(const ConfigRow& row, std::string_view text) {
   if (std::holds_alternative<IntegerField>(row.field)) return integer_or_text(text);
   if (std::holds_alternative<IntegerListField>(row.field)) {
     json items = json::array();
-    while (!text.empty()) {
-      const std::size_t comma = std::min(text.find(','), text.size());
+    if (text.empty()) return items;
+    for (;;) {
+      const std::size_t comma = text.find(',');
       items.push_back(integer_or_text(text.substr(0, comma)));
-      text.remove_prefix(std::min(comma + 1, text.size()));
+      if (comma == std::string_view::npos) return items;
+      text.remove_prefix(comma + 1);
     }
-    return items;
   }
   return std::string(text);
 }

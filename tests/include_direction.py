@@ -25,7 +25,7 @@ ALLOWED = {
                    "comm", "comm/reader"],
 }
 # The only headers of comm that the model and the tokenizer may see: nothing with a socket in it.
-COMM_FOR_THE_MODEL = ["comm/bootstrap.h", "comm/collectives.h", "comm/shard_plan.h"]
+COMM_FOR_THE_MODEL = ["comm/bootstrap.h", "comm/collectives.h", "comm/shard_plan.h", "comm/shared_memory.h"]
 # Headers that clients copy: they need the C++ standard library and nothing else.
 STANDALONE = ["comm/reader/gemmad_reader.h"]
 # (what the include looks like, name, where it may be). A place is a file or a layer.

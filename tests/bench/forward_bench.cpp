@@ -11,15 +11,15 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "daemon/model/model_files.h"
 #include "daemon/model/text_encoder.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "tests/support/random_weights.h"
+#include "tests/support/random_source.h"
 
 namespace gemmad {
 namespace {
@@ -110,6 +110,12 @@ Times summarize(std::vector<double> times_ms) {
   return {times_ms[n / 2], times_ms[n * 3 / 4] - times_ms[n / 4]};
 }
 
+std::vector<ConstMatrixView> projections(const LayerWeights& layer) {
+  std::vector<ConstMatrixView> all = layer.qkv;
+  all.insert(all.end(), {layer.o, layer.gate_up, layer.down});
+  return all;
+}
+
 // The projections of all layers, on the model's own weights, so that they come from memory as in the forward
 // pass.
 class ProjectionGemms {
@@ -126,9 +132,9 @@ class ProjectionGemms {
 
   void run() {
     for (const LayerWeights& layer : layers_) {
-      for (const ConstTensorView& w : {layer.qkv, layer.o, layer.gate_up, layer.down}) {
-        ops_.gemm(in_.view(DType::kF32, {num_tokens_, w.shape[1]}), w,
-                  out_.view(DType::kF32, {num_tokens_, w.shape[0]}), ops_.stream());
+      for (const ConstMatrixView& w : projections(layer)) {
+        ops_.gemm(in_.view(DType::kF32, {num_tokens_, w.columns}), w,
+                  out_.view(DType::kF32, {num_tokens_, w.rows}), ops_.stream());
       }
     }
   }
@@ -144,9 +150,8 @@ class ProjectionGemms {
 double projection_gflop(const std::vector<LayerWeights>& layers, std::int64_t num_tokens) {
   double elements = 0;
   for (const LayerWeights& layer : layers) {
-    for (const ConstTensorView& w : {layer.qkv, layer.o, layer.gate_up, layer.down}) {
-      elements += static_cast<double>(w.shape.num_elements());
-    }
+    for (const ConstMatrixView& w : projections(layer))
+      elements += static_cast<double>(w.rows * w.columns);
   }
   return 2e-9 * elements * static_cast<double>(num_tokens);
 }
@@ -160,13 +165,14 @@ void measure(Ops& ops, TextEncoder& encoder, const std::vector<LayerWeights>& la
   for (std::size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<std::int32_t>(i * 37 % kVocabularyUsed);
   NullSink sink;
+  NoLinks links;
   ProjectionGemms gemms(ops, encoder.config(), layers, offsets.back());
 
   // Turn about, so that a slow moment of the machine meets both.
   std::vector<double> forward_ms;
   std::vector<double> gemm_ms;
   for (int round = 0; round <= options.rounds; ++round) {
-    const double forward = milliseconds([&] { encoder.forward({ids, offsets}, sink); });
+    const double forward = milliseconds([&] { encoder.forward({ids, offsets}, links, sink); });
     const double gemm = milliseconds([&] { gemms.run(); });
     if (round == 0) continue;  // warms caches and memory
     forward_ms.push_back(forward);
@@ -183,20 +189,32 @@ void measure(Ops& ops, TextEncoder& encoder, const std::vector<LayerWeights>& la
               forward.median_ms / gemm.median_ms);
 }
 
+/// A model's files, or random weights.
+struct Model {
+  TextConfig config;
+  std::shared_ptr<const WeightSource> source;
+};
+
+Model open(const Options& options) {
+  if (options.model.empty()) return {config_270m(), std::make_shared<RandomSource>(config_270m(), 1)};
+  const ModelFiles files = open_model(options.model);
+  return {files.config(), files.checkpoint()};
+}
+
 void run(const Options& options) {
-  std::optional<ModelFiles> files;
-  if (!options.model.empty()) files.emplace(open_model(options.model));
-  const TextConfig config = files ? files->config() : config_270m();
+  const Model model = open(options);
   std::printf("threads  prompts' tokens          forward ms   spread    GEMM ms   spread  GFLOP/s   ratio\n");
   for (std::int64_t threads : options.threads) {
     const std::unique_ptr<Ops> ops = make_cpu_ops(static_cast<int>(threads));
-    TextWeights weights = files ? load_text_weights(*files, *ops, {}) : random_weights(config, *ops, 1);
+    TextWeights weights =
+        load_text_weights(*model.source, model.config, whole_model(model.config, 0), *ops, {});
     const std::vector<LayerWeights> layers = weights.layers;
     std::int64_t most_tokens = 1;
     for (const auto& lengths : options.batches) {
       most_tokens = std::max(most_tokens, std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
     }
-    TextEncoder encoder(config, std::move(weights), *ops, most_tokens);
+    TextWorkspace workspace(model.config, {weights.heads, weights.ffn_width}, *ops, most_tokens);
+    TextEncoder encoder(model.config, std::move(weights), workspace, *ops);
     for (const auto& lengths : options.batches)
       measure(*ops, encoder, layers, options, lengths, threads);
     std::printf("%s\n", ops->description().c_str());

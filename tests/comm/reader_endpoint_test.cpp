@@ -15,6 +15,7 @@
 
 #include "comm/reader/gemmad_reader.h"
 #include "comm/segment_layout.h"
+#include "tests/comm/sealed_segment.h"
 #include "tests/comm/socket_support.h"
 #include "tests/support/catch.h"
 
@@ -66,7 +67,7 @@ struct EndpointFixture {
   }
 
   ScratchFolder folder;
-  Segment segment = Segment::create(kSegmentHeaderBytes + kPages * kPage, 0);
+  Segment segment = sealed_segment(kSegmentHeaderBytes + kPages * kPage, 0);
   ResultStore store;
   ReaderEndpoint endpoint;
 };

@@ -10,6 +10,7 @@
 #include "comm/segment_layout.h"
 #include "comm/send_queue.h"
 #include "comm/unix_listener.h"
+#include "tests/comm/sealed_segment.h"
 #include "tests/comm/socket_support.h"
 #include "tests/support/catch.h"
 
@@ -118,12 +119,12 @@ std::string connect_code(const FakeDaemon& daemon) {
 }
 
 TEST_CASE("The reader connects to a segment that is what it should be") {
-  const Segment segment = Segment::create(kBytes, 0);
+  const Segment segment = sealed_segment(kBytes, 0);
   CHECK(connect_code(FakeDaemon(greeting(), segment.fd())) == "no error");
 }
 
 TEST_CASE("The reader refuses a greeting that is none of ours") {
-  const Segment segment = Segment::create(kBytes, 0);
+  const Segment segment = sealed_segment(kBytes, 0);
   const std::string line = GENERATE(as<std::string>{}, "hello", "{}", "[]", R"({"gemmad_reader":"1"})",
                                     greeting(2), greeting(1, 1), greeting(1, 0, kBytes + 4096),
                                     greeting(1, 0, 0), R"({"gemmad_reader":1,"rank":0})");
@@ -167,7 +168,7 @@ TEST_CASE("The reader waits for a daemon to come up, and gives up in time") {
 }
 
 TEST_CASE("A daemon that hangs up while a reader waits is an error, not a hang") {
-  const Segment segment = Segment::create(kBytes, 0);
+  const Segment segment = sealed_segment(kBytes, 0);
   FakeDaemon daemon(greeting(), segment.fd(), [](int socket) {
     char byte = 0;
     while (::recv(socket, &byte, 1, 0) == 1 && byte != '\n') {
@@ -178,7 +179,7 @@ TEST_CASE("A daemon that hangs up while a reader waits is an error, not a hang")
 }
 
 TEST_CASE("A reply that makes no sense ends the connection, since its lease cannot be ended otherwise") {
-  const Segment segment = Segment::create(kBytes, 0);
+  const Segment segment = sealed_segment(kBytes, 0);
   bool hung_up = false;
   {
     FakeDaemon daemon(greeting(), segment.fd(), [&](int socket) {
@@ -196,7 +197,7 @@ TEST_CASE("A reply that makes no sense ends the connection, since its lease cann
 }
 
 TEST_CASE("A reader cannot write where it reads") {
-  const Segment segment = Segment::create(kBytes, 0);
+  const Segment segment = sealed_segment(kBytes, 0);
   FakeDaemon daemon(greeting(), segment.fd());
   const Reader reader = Reader::connect(daemon.path(), seconds(10));
   void* const address = const_cast<void*>(reader.segment_data());

@@ -37,6 +37,7 @@ TEST_CASE("A reader's descriptor can neither be written nor mapped writable nor 
   const auto kind = GENERATE(Descriptor::kPassed, Descriptor::kReopened);
   CAPTURE(static_cast<int>(kind));
   Segment segment = Segment::create(kSegmentBytes, 0);
+  segment.seal();
   segment.bytes()[kSegmentHeaderBytes] = std::byte{7};
   const FileDescriptor fd = readers_descriptor(segment, kind);
 
@@ -53,6 +54,7 @@ TEST_CASE("A reader's descriptor can neither be written nor mapped writable nor 
 
 TEST_CASE("A reader's mapping cannot be made writable, and sees what the owner writes later") {
   Segment segment = Segment::create(kSegmentBytes, 0);
+  segment.seal();
   const FileDescriptor fd = readers_descriptor(segment, Descriptor::kPassed);
   void* const address = ::mmap(nullptr, kSegmentBytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   REQUIRE(address != MAP_FAILED);
@@ -61,6 +63,22 @@ TEST_CASE("A reader's mapping cannot be made writable, and sees what the owner w
   segment.bytes().back() = std::byte{42};
   CHECK(static_cast<const std::byte*>(address)[kSegmentBytes - 1] == std::byte{42});
   ::munmap(address, kSegmentBytes);
+}
+
+TEST_CASE("Another rank of the node attaches before the sealing, and writes results then and afterwards") {
+  Segment segment = Segment::create(kSegmentBytes, 4);
+  const Segment attached = Segment::attach(segment.address(), 4);
+  CHECK(attached.rank() == 4);
+  CHECK(attached.bytes().size() == kSegmentBytes);
+  segment.seal();
+  attached.bytes()[kSegmentHeaderBytes] = std::byte{11};
+  CHECK(segment.bytes()[kSegmentHeaderBytes] == std::byte{11});
+}
+
+TEST_CASE("Nobody attaches to write after the sealing") {
+  Segment segment = Segment::create(kSegmentBytes, 4);
+  segment.seal();
+  CHECK_THROWS_AS(Segment::attach(segment.address(), 4), SystemError);
 }
 
 TEST_CASE("A segment begins with its header and is zero behind it") {

@@ -48,6 +48,12 @@ TEST_CASE("The schema has type, bounds, default and meaning of every key") {
     } else if (const auto* choice = std::get_if<EnumField>(&row.field)) {
       CHECK(property.at("enum") ==
             json(std::vector<std::string>(choice->names.begin(), choice->names.end())));
+    } else if (const auto* list = std::get_if<IntegerListField>(&row.field)) {
+      CHECK(property.at("type") == "array");
+      CHECK(property.at("items") ==
+            json({{"type", "integer"}, {"minimum", list->min}, {"maximum", list->max}}));
+      CHECK(property.at("maxItems") == list->max_items);
+      CHECK(property.at("uniqueItems") == true);
     } else {
       CHECK(property.at("type") == "string");
       CHECK(property.at("maxLength") == std::get<PathField>(row.field).max_bytes);
@@ -68,5 +74,5 @@ TEST_CASE("Every example config loads, can run, and points editors at the schema
         std::filesystem::equivalent(entry.path().parent_path() / name, kConfigFolder / "gemmad.schema.json"));
     ++examples;
   }
-  CHECK(examples == 2);
+  CHECK(examples == 4);
 }

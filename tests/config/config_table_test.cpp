@@ -29,8 +29,13 @@ json read_back(std::string_view key, const json& value) {
 TEST_CASE("The table has the documented default of every key") {
   const json expected = {{"model", ""},
                          {"mode", "batch_parallel"},
+                         {"strategy", "tensor"},
+                         {"ranks_per_replica", 0},
+                         {"encoder_ranks", json::array()},
+                         {"weights_cache", "node"},
                          {"device", "auto"},
                          {"socket", ""},
+                         {"segments", "per_rank"},
                          {"segment_mib", 1024},
                          {"result_ttl_ms", 60000},
                          {"deadline_ms", 60000},
@@ -44,6 +49,7 @@ TEST_CASE("The table has the documented default of every key") {
                          {"max_unsent_bytes", 67108864},
                          {"client_stall_ms", 60000},
                          {"drain_ms", 30000},
+                         {"idle_sleep_ms", 0},
                          {"heartbeat_ms", 1000},
                          {"collective_timeout_ms", 60000},
                          {"compute_timeout_ms", 600000},
@@ -71,7 +77,9 @@ TEST_CASE("Every row stores into its own member") {
     if (const auto* integer = std::get_if<IntegerField>(&row.field)) {
       other = integer->max;
     } else if (const auto* choice = std::get_if<EnumField>(&row.field)) {
-      other = choice->names.back();
+      other = choice->names.back() == get_value(row, config) ? choice->names.front() : choice->names.back();
+    } else if (std::holds_alternative<IntegerListField>(row.field)) {
+      other = json::array({3, 1});
     } else {
       other = "/x";
     }
@@ -132,6 +140,46 @@ TEST_CASE("An enum error lists the names") {
   CHECK(refusal("device", "gpu") == "f.json: key 'device': is 'gpu', must be 'auto', 'cpu'");
 }
 
+TEST_CASE("Every list key takes different integers within its bounds, in their order, and nothing else") {
+  std::size_t num_lists = 0;
+  for (const ConfigRow& row : config_table()) {
+    const auto* field = std::get_if<IntegerListField>(&row.field);
+    if (field == nullptr) continue;
+    ++num_lists;
+    CAPTURE(row.name);
+    const json ends = json::array({field->max, field->min});
+    CHECK(read_back(row.name, json::array()) == json::array());
+    CHECK(read_back(row.name, ends) == ends);
+    const std::string place = "f.json: key '" + std::string(row.name) + "': ";
+    CHECK(refusal(row.name, json::array({2, 1, 2})) == place + "names 2 twice");
+    const std::string below = std::to_string(field->min - 1);
+    CHECK(contains(refusal(row.name, json::array({field->min - 1})), place + "is " + below + ", must be"));
+    CHECK(contains(refusal(row.name, json::array({field->max + 1})), ", must be an integer from "));
+    CHECK(contains(refusal(row.name, json::array({"1"})), "is '1', must be an integer"));
+    CHECK(contains(refusal(row.name, json::array({1.0})), "is 1.0, must be an integer"));
+    CHECK(contains(refusal(row.name, 1), place));
+    CHECK(contains(refusal(row.name, nullptr), place));
+    json too_many = json::array();
+    for (std::int64_t i = 0; i <= field->max_items; ++i)
+      too_many.push_back(field->min + i);
+    CHECK(contains(refusal(row.name, too_many), std::to_string(field->max_items)));
+  }
+  CHECK(num_lists == 1);
+}
+
+TEST_CASE("A list on the command line is its numbers with commas between") {
+  const auto read = [](std::string_view text) { return value_from_text(*find_row("encoder_ranks"), text); };
+  CHECK(read("") == json::array());
+  CHECK(read("7") == json::array({7}));
+  CHECK(read("0,3,12") == json::array({0, 3, 12}));
+  // What is no number is left for set_value to refuse.
+  CHECK(read("0,x") == json::array({0, "x"}));
+  CHECK(read("0, 1") == json::array({0, " 1"}));
+  CHECK(read("0,,1") == json::array({0, "", 1}));
+  CHECK(read("0,") == json::array({0, ""}));
+  CHECK(read(",") == json::array({"", ""}));
+}
+
 TEST_CASE("Every path key takes its longest path and none longer") {
   for (const ConfigRow& row : config_table()) {
     const auto* field = std::get_if<PathField>(&row.field);
@@ -170,7 +218,15 @@ TEST_CASE("nearest_key finds what was meant") {
 }
 
 TEST_CASE("name gives every enumerator the name used in the file") {
+  CHECK(name(Mode::kSharded) == "sharded");
   CHECK(name(Mode::kBatchParallel) == "batch_parallel");
+  CHECK(name(Mode::kAdaptive) == "adaptive");
+  CHECK(name(Strategy::kTensor) == "tensor");
+  CHECK(name(Strategy::kLayer) == "layer");
+  CHECK(name(Segments::kPerRank) == "per_rank");
+  CHECK(name(Segments::kPerNode) == "per_node");
+  CHECK(name(WeightsCache::kNode) == "node");
+  CHECK(name(WeightsCache::kNone) == "none");
   CHECK(name(DeviceChoice::kAuto) == "auto");
   CHECK(name(DeviceChoice::kCpu) == "cpu");
   CHECK(name(LogLevel::kTrace) == "trace");

@@ -110,13 +110,16 @@ TEST_CASE("A rule between keys is checked after the overrides and blames who set
 TEST_CASE("Overrides are read by the key's type") {
   const DaemonConfig config =
       with_overrides({"model=/m=1 x", "segment_mib=12", "log_level=error", "drain_ms=0", "socket=/tmp/s",
-                      "device=cpu", "mode=batch_parallel"});
+                      "device=cpu", "mode=sharded", "encoder_ranks=2,0"});
   CHECK(config.model == "/m=1 x");
   CHECK(config.segment_mib == 12);
   CHECK(config.log_level == LogLevel::kError);
   CHECK(config.drain_ms == 0);
   CHECK(config.socket == "/tmp/s");
   CHECK(config.device == DeviceChoice::kCpu);
+  CHECK(config.mode == Mode::kSharded);
+  CHECK(config.encoder_ranks == std::vector<std::int64_t>{2, 0});
+  CHECK(with_overrides({"encoder_ranks=2", "encoder_ranks="}).encoder_ranks.empty());
 }
 
 TEST_CASE("A path of digits stays a path") {
@@ -142,6 +145,10 @@ TEST_CASE("A bad override names the command line") {
   CHECK(contains(override_refusal("segment_mib=99999999999999999999"), "is '99999999999999999999', must be"));
   CHECK(contains(override_refusal("device=gpu"),
                  "command line: key 'device': is 'gpu', must be 'auto', 'cpu'"));
+  CHECK(contains(override_refusal("encoder_ranks=0,x"),
+                 "command line: key 'encoder_ranks': is 'x', must be an integer"));
+  CHECK(contains(override_refusal("encoder_ranks=0,"), "is '', must be an integer"));
+  CHECK(override_refusal("encoder_ranks=4,4") == "command line: key 'encoder_ranks': names 4 twice");
   CHECK(contains(override_refusal("model=\xff"), "must be UTF-8"));
   CHECK(contains(override_refusal("segment_mb=1"), "did you mean 'segment_mib'?"));
   CHECK(override_refusal("model") == "command line: key 'model': has no value; write 'model=VALUE'");
@@ -176,15 +183,17 @@ TEST_CASE("A runtime directory too long for a socket is refused by key") {
 }
 
 TEST_CASE("What is read out can be set back") {
-  const DaemonConfig loaded =
-      with_overrides({"model=/m", "segment_mib=77", "max_tokens=512", "batch_tokens=600", "log_level=debug",
-                      "device=cpu", "heartbeat_ms=50"});
+  const DaemonConfig loaded = with_overrides(
+      {"model=/m", "segment_mib=77", "max_tokens=512", "batch_tokens=600", "log_level=debug", "device=cpu",
+       "heartbeat_ms=50", "mode=adaptive", "segments=per_node", "encoder_ranks=3,1"});
   CHECK(parse_config(effective_config(loaded).dump(), "printed") == loaded);
 
   std::vector<std::string> overrides;
   const json printed = effective_config(loaded);
   for (const auto& [key, value] : printed.items()) {
-    overrides.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (value.is_array()) text = text.substr(1, text.size() - 2);
+    overrides.push_back(key + "=" + text);
   }
   CHECK(with_overrides(overrides) == loaded);
 }
@@ -211,6 +220,37 @@ TEST_CASE("validate_change lets through just the keys that change at run time") 
   CHECK_NOTHROW(validate_change(DaemonConfig{}, DaemonConfig{}, "f.json"));
 }
 
+TEST_CASE("validate_change lets mode and encoders change, and no segment or copy of the weights") {
+  const auto change_of = [](const char* assignment) {
+    const DaemonConfig running = with_overrides({});
+    return error_of([&] { validate_change(running, with_overrides({assignment}), "f.json"); });
+  };
+  CHECK(change_of("mode=sharded").empty());
+  CHECK(change_of("strategy=layer").empty());
+  CHECK(change_of("encoder_ranks=0,1").empty());
+  CHECK(contains(change_of("segments=per_node"), "f.json: key 'segments': changes from "));
+  CHECK(contains(change_of("weights_cache=none"), "f.json: key 'weights_cache': changes from "));
+}
+
+TEST_CASE("changed_config sets what the change names and leaves the rest") {
+  DaemonConfig config = with_overrides({"model=/m", "segment_mib=77"});
+  const DaemonConfig changed =
+      changed_config(config, json{{"mode", "sharded"}, {"encoder_ranks", {2, 1}}}, "request");
+  config.mode = Mode::kSharded;
+  config.encoder_ranks = {2, 1};
+  CHECK(changed == config);
+}
+
+TEST_CASE("changed_config refuses by key, and checks the whole") {
+  const auto change = [](const json& object) {
+    return error_of([&] { changed_config(with_overrides({}), object, "request"); });
+  };
+  CHECK(contains(change({{"mode", "fast"}}), "request: key 'mode': is 'fast'"));
+  CHECK(contains(change({{"modes", "sharded"}}), "request: key 'modes': is unknown"));
+  CHECK(
+      contains(change({{"batch_tokens", 100}}), "request: key 'batch_tokens': is 100, less than max_tokens"));
+}
+
 TEST_CASE("The help has one line a key with default, bounds and meaning") {
   std::istringstream help(config_help());
   std::string line;
@@ -225,6 +265,10 @@ TEST_CASE("The help has one line a key with default, bounds and meaning") {
       CHECK(contains(line, "integer"));
       CHECK(contains(line, " 1024 "));
       CHECK(contains(line, "1..1048576 MiB"));
+    }
+    if (row.name == "encoder_ranks") {
+      CHECK(contains(line, " list "));
+      CHECK(contains(line, "each 0..9999"));
     }
     if (row.name == "log_level") CHECK(contains(line, "trace|debug|info|warn|error"));
   }

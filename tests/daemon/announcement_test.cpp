@@ -14,6 +14,8 @@ Announcement sample() {
   Job job;
   job.id = 77;
   job.name = "clip";
+  job.prefer = Preference::kSplit;
+  job.readers = 3;
   job.outputs = {{0, 4, 8}, true};
   job.prompts.push_back({{2, 5, 262143}, true, "", ""});
   job.prompts.push_back({{}, false, "bad_token", "input_ids[0] is -1"});
@@ -29,6 +31,8 @@ TEST_CASE("an announcement comes back as it was") {
   const Job& job = out.batch.jobs[0];
   CHECK(job.id == 77);
   CHECK(job.name == "clip");
+  CHECK(job.prefer == Preference::kSplit);
+  CHECK(job.readers == 3);
   CHECK(job.outputs.hidden_states == std::vector<std::int64_t>{0, 4, 8});
   CHECK(job.outputs.last_hidden_state);
   REQUIRE(job.prompts.size() == 2);
@@ -41,9 +45,26 @@ TEST_CASE("an announcement comes back as it was") {
   CHECK(out.batch.failures[0].code == "deadline");
 }
 
+TEST_CASE("an order comes back with its settings") {
+  Announcement announcement;
+  announcement.kind = AnnouncementKind::kOrder;
+  announcement.order = {OrderKind::kSleep, R"({"mode": "sharded"})", 5};
+  const Announcement out = decode_announcement(encode_announcement(announcement));
+  CHECK(out.kind == AnnouncementKind::kOrder);
+  CHECK(out.order.kind == OrderKind::kSleep);
+  CHECK(out.order.settings == R"({"mode": "sharded"})");
+  CHECK(out.order.ticket == 0);  // rank 0's own affair
+}
+
+TEST_CASE("an announcement of unknown kind is refused") {
+  std::vector<std::byte> bytes = encode_announcement(sample());
+  bytes[4] = std::byte{99};  // the kind stands behind the format
+  CHECK_THROWS_AS(decode_announcement(bytes), CodecError);
+}
+
 TEST_CASE("heartbeat and stop are a few bytes") {
   for (AnnouncementKind kind : {AnnouncementKind::kHeartbeat, AnnouncementKind::kStop}) {
-    const std::vector<std::byte> bytes = encode_announcement({kind, {}});
+    const std::vector<std::byte> bytes = encode_announcement({kind, {}, {}});
     CHECK(bytes.size() < 32);
     CHECK(decode_announcement(bytes).kind == kind);
   }

@@ -1,5 +1,8 @@
 #include "daemon/job_layout.h"
 
+#include <utility>
+#include <vector>
+
 #include "tests/support/catch.h"
 
 namespace gemmad {
@@ -18,9 +21,36 @@ Job job_of(const std::vector<std::size_t>& tokens, OutputSelection outputs) {
   return job;
 }
 
+/// The routes of a model of 8 layers over ranks that are a place each.
+RouteTable routes_of(const ShardSettings& settings, int num_ranks) {
+  TextConfig model{};
+  model.hidden_size = 96;
+  model.head_dim = 16;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  model.intermediate_size = 192;
+  model.num_layers = 8;
+  const std::vector<int> nodes(static_cast<std::size_t>(num_ranks), 0);
+  return {make_shard_plan(model, settings, num_ranks), 8, make_places(Segments::kPerRank, nodes)};
+}
+
+/// Replicas of one rank each.
+RouteTable dealt(int num_ranks) {
+  return routes_of({Mode::kBatchParallel, Strategy::kTensor, 0, {}}, num_ranks);
+}
+
+/// Two stages: hidden states 0 to 4, then 5 to 8.
+RouteTable piped() {
+  return routes_of({Mode::kSharded, Strategy::kLayer, 0, {}}, 2);
+}
+
+JobPlan dealt_to(std::vector<int> replicas) {
+  return {Cut::kDeal, std::move(replicas)};
+}
+
 TEST_CASE("tensors are named, shaped and sized by their prompt") {
   const Job job = job_of({3}, {{0, 8}, true});
-  const JobLayout layout = lay_out(job, std::vector<int>{0}, 1, kFacts);
+  const JobLayout layout = lay_out(job, dealt_to({0}), dealt(1), kFacts);
   REQUIRE(layout.prompts[0].size() == 3);
   CHECK(layout.prompts[0][0].name == "hidden_states.0");
   CHECK(layout.prompts[0][1].name == "hidden_states.8");
@@ -32,7 +62,7 @@ TEST_CASE("tensors are named, shaped and sized by their prompt") {
 
 TEST_CASE("tensors are aligned, in bounds and apart") {
   const Job job = job_of({1, 7, 3, 12}, {{0, 1, 2}, false});
-  const JobLayout layout = lay_out(job, std::vector<int>{1, 0, 1, 2}, 3, kFacts);
+  const JobLayout layout = lay_out(job, dealt_to({1, 0, 1, 2}), dealt(3), kFacts);
   std::vector<bool> taken(layout.size_bytes, false);
   for (const auto& prompt : layout.prompts) {
     for (const PlacedTensor& tensor : prompt) {
@@ -46,34 +76,51 @@ TEST_CASE("tensors are aligned, in bounds and apart") {
   }
 }
 
-TEST_CASE("what a rank computes stands together") {
+TEST_CASE("what takes one route stands together") {
   const Job job = job_of({1, 7, 3, 12}, {{0, 1}, false});
   const std::vector<int> owners{1, 0, 1, 2};
-  const JobLayout layout = lay_out(job, owners, 4, kFacts);
-  REQUIRE(layout.ranks.size() == 4);
+  const JobLayout layout = lay_out(job, dealt_to(owners), dealt(4), kFacts);
+  REQUIRE(layout.routes.size() == 4);
   for (std::size_t p = 0; p < job.prompts.size(); ++p) {
-    const OwnedRange& range = layout.ranks[static_cast<std::size_t>(owners[p])];
+    const RouteRange& range = layout.routes[static_cast<std::size_t>(owners[p])];
     for (const PlacedTensor& tensor : layout.prompts[p]) {
       CHECK(tensor.offset >= range.begin);
       CHECK(tensor.offset + tensor.size_bytes <= range.end);
     }
   }
-  CHECK(layout.ranks[3].begin == layout.ranks[3].end);
-  CHECK(layout.ranks[2].end == layout.size_bytes);
+  CHECK(layout.routes[3].begin == layout.routes[3].end);
+  CHECK(layout.routes[2].end == layout.size_bytes);
+}
+
+TEST_CASE("hidden states of different stages stand apart, of all prompts together") {
+  const Job job = job_of({2, 3}, {{0, 4, 5, 8}, true});
+  const JobLayout layout = lay_out(job, dealt_to({0, 0}), piped(), kFacts);
+  REQUIRE(layout.routes.size() == 2);
+  CHECK(layout.routes[0].begin == 0);
+  CHECK(layout.routes[0].end == layout.routes[1].begin);
+  CHECK(layout.routes[1].end == layout.size_bytes);
+  for (const auto& prompt : layout.prompts) {
+    for (const PlacedTensor& tensor : prompt) {
+      CAPTURE(tensor.name);
+      CHECK(tensor.route == (tensor.hidden_state <= 4 ? 0 : 1));
+      CHECK(tensor.offset >= layout.routes[tensor.route].begin);
+      CHECK(tensor.offset + tensor.size_bytes <= layout.routes[tensor.route].end);
+    }
+  }
 }
 
 TEST_CASE("a prompt that failed takes no space") {
   Job job = job_of({4, 0}, {{0}, false});
   job.prompts[1].error_code = "bad_token";
-  const JobLayout layout = lay_out(job, std::vector<int>{0, 0}, 1, kFacts);
+  const JobLayout layout = lay_out(job, dealt_to({0, 0}), dealt(1), kFacts);
   CHECK(layout.prompts[1].empty());
   CHECK(layout.size_bytes == 4 * 96 * 4);
 }
 
 TEST_CASE("a job without prompts is empty") {
-  const JobLayout layout = lay_out(Job{}, {}, 2, kFacts);
+  const JobLayout layout = lay_out(Job{}, dealt_to({}), dealt(2), kFacts);
   CHECK(layout.size_bytes == 0);
-  CHECK(layout.ranks.size() == 2);
+  CHECK(layout.routes.size() == 2);
 }
 
 }  // namespace

@@ -171,5 +171,70 @@ TEST_CASE("remove_all empties a closed queue") {
   CHECK(queue.take(10, kNoWait).closed);
 }
 
+TEST_CASE("orders go before jobs, all together and in their order") {
+  JobQueue queue(10);
+  queue.push(job(1));
+  CHECK(queue.push(Order{OrderKind::kSleep, {}, 1}));
+  CHECK(queue.push(Order{OrderKind::kWake, {}, 2}));
+  const JobQueue::Work first = queue.take(10, milliseconds(10'000));
+  REQUIRE(first.orders.size() == 2);
+  CHECK(first.orders[0].ticket == 1);
+  CHECK(first.orders[1].kind == OrderKind::kWake);
+  CHECK(first.jobs.empty());
+  CHECK(queue.num_running() == 0);
+  const JobQueue::Work second = queue.take(10, kNoWait);
+  CHECK(second.orders.empty());
+  CHECK(ids(second.jobs) == std::vector<JobId>{1});
+}
+
+TEST_CASE("orders do not wait for the time of jobs that were put back") {
+  JobQueue queue(10);
+  queue.push(job(1));
+  queue.put_back(queue.take(100, kNoWait).jobs, Clock::now() + std::chrono::hours(1));
+  queue.finished();
+  queue.push(Order{OrderKind::kSleep, {}, 1});
+  CHECK(queue.take(100, milliseconds(10'000)).orders.size() == 1);
+  CHECK(queue.num_waiting() == 1);
+}
+
+TEST_CASE("failures go along with orders") {
+  JobQueue queue(10);
+  queue.push(job(1));
+  queue.remove(1, "cancelled", "why");
+  queue.push(Order{OrderKind::kSleep, {}, 1});
+  const JobQueue::Work work = queue.take(10, kNoWait);
+  CHECK(work.orders.size() == 1);
+  CHECK(work.failures.size() == 1);
+}
+
+TEST_CASE("take waits for an order from another thread") {
+  JobQueue queue(10);
+  std::thread pusher([&] { queue.push(Order{OrderKind::kWake, {}, 1}); });
+  const JobQueue::Work work = queue.take(10, milliseconds(10'000));
+  pusher.join();
+  CHECK(work.orders.size() == 1);
+}
+
+TEST_CASE("too many orders are refused until some were taken") {
+  JobQueue queue(10);
+  int num_taken = 0;
+  while (num_taken < 1000 && queue.push(Order{OrderKind::kWake, {}, 1}))
+    ++num_taken;
+  CHECK(num_taken < 1000);
+  CHECK(queue.take(10, kNoWait).orders.size() == static_cast<std::size_t>(num_taken));
+  CHECK(queue.push(Order{OrderKind::kWake, {}, 1}));
+}
+
+TEST_CASE("a closed queue takes no order, and gives out those that wait before it says so") {
+  JobQueue queue(10);
+  queue.push(Order{OrderKind::kWake, {}, 1});
+  queue.close();
+  CHECK_FALSE(queue.push(Order{OrderKind::kSleep, {}, 2}));
+  const JobQueue::Work last = queue.take(10, kNoWait);
+  CHECK(last.orders.size() == 1);
+  CHECK_FALSE(last.closed);
+  CHECK(queue.take(10, kNoWait).closed);
+}
+
 }  // namespace
 }  // namespace gemmad

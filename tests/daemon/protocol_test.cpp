@@ -41,6 +41,31 @@ TEST_CASE("an encode asks for all hidden states unless it says otherwise") {
   CHECK_FALSE(request.last_hidden_state);
   CHECK_FALSE(request.deadline_ms.has_value());
   CHECK(request.name.empty());
+  CHECK(request.prefer == Preference::kNone);
+  CHECK(request.readers == 0);
+}
+
+TEST_CASE("an encode may prefer a cut and tell how many readers come") {
+  CHECK(parse_encode(R"("prompts":[],"prefer":"deal")").prefer == Preference::kDeal);
+  CHECK(parse_encode(R"("prompts":[],"prefer":"split")").prefer == Preference::kSplit);
+  CHECK(parse_encode(R"("prompts":[],"readers":8)").readers == 8);
+}
+
+TEST_CASE("a switch names what changes and leaves the rest") {
+  const auto parse_switch = [](const std::string& fields) {
+    return std::get<SwitchRequest>(parse(R"({"id":1,"op":"switch",)" + fields + "}").command);
+  };
+  const SwitchRequest mode = parse_switch(R"("mode":"adaptive")");
+  CHECK(mode.mode == "adaptive");
+  CHECK_FALSE(mode.strategy.has_value());
+  CHECK_FALSE(mode.ranks_per_replica.has_value());
+  CHECK_FALSE(mode.encoder_ranks.has_value());
+  const SwitchRequest all =
+      parse_switch(R"("mode":"sharded","strategy":"layer","ranks_per_replica":0,"encoder_ranks":[0,3])");
+  CHECK(all.strategy == "layer");
+  CHECK(all.ranks_per_replica == 0);
+  CHECK(all.encoder_ranks == std::vector<std::int64_t>{0, 3});
+  CHECK(parse_switch(R"("encoder_ranks":[])").encoder_ranks->empty());
 }
 
 TEST_CASE("an encode takes text and ids side by side") {
@@ -78,7 +103,11 @@ TEST_CASE("every op of the help text parses") {
   CHECK(std::holds_alternative<ShutdownRequest>(parse(R"({"id":1,"op":"shutdown"})").command));
   CHECK(std::holds_alternative<TokenizeRequest>(parse(R"({"id":1,"op":"tokenize","texts":["a"]})").command));
   CHECK(std::holds_alternative<CancelRequest>(parse(R"({"id":1,"op":"cancel","name":"x"})").command));
-  for (const char* op : {"encode", "tokenize", "info", "health", "metrics", "cancel", "shutdown"}) {
+  CHECK(std::holds_alternative<SwitchRequest>(parse(R"({"id":1,"op":"switch","mode":"x"})").command));
+  CHECK(std::holds_alternative<SleepRequest>(parse(R"({"id":1,"op":"sleep"})").command));
+  CHECK(std::holds_alternative<WakeRequest>(parse(R"({"id":1,"op":"wake"})").command));
+  for (const char* op :
+       {"encode", "tokenize", "info", "health", "metrics", "cancel", "switch", "sleep", "wake", "shutdown"}) {
     CHECK(protocol_help().find(std::string("  ") + op + " ") != std::string::npos);
   }
 }
@@ -132,6 +161,19 @@ TEST_CASE("malformed fields are refused under the request's id") {
         R"("op":"encode","prompts":[],"deadline_ms":0)",
         R"("op":"encode","prompts":[],"deadline_ms":18446744073709551615)",
         R"("op":"encode","prompts":[],"return_input_ids":1)",
+        R"("op":"encode","prompts":[],"prefer":"both")",
+        R"("op":"encode","prompts":[],"prefer":1)",
+        R"("op":"encode","prompts":[],"readers":0)",
+        R"("op":"encode","prompts":[],"readers":1.5)",
+        R"("op":"switch")",
+        R"("op":"switch","mode":"")",
+        R"("op":"switch","mode":1)",
+        R"("op":"switch","ranks_per_replica":-1)",
+        R"("op":"switch","encoder_ranks":0)",
+        R"("op":"switch","encoder_ranks":[-1])",
+        R"("op":"switch","encoder_ranks":["0"])",
+        R"("op":"switch","mode":"sharded","segment_mib":1)",
+        R"("op":"sleep","now":true)",
         R"("op":"tokenize","texts":[1])"}) {
     CAPTURE(fields);
     const Refusal refusal = refusal_of(R"({"id":"r",)" + fields + "}");

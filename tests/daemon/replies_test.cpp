@@ -23,8 +23,39 @@ CompletedJob published() {
   bad.error_code = "bad_token";
   bad.error_message = "input_ids[0] is -1";
   job.outcome.prompts = {good, bad};
+  job.outcome.cut = Cut::kSplit;
+  job.outcome.size_bytes = 1280;
   job.queue_ms = 1.23456;
+  job.busy_ms = 7.5;
   return job;
+}
+
+/// Two ranks, of which one holds a slice of a model of 8 layers and the other receives.
+DaemonFacts facts() {
+  DaemonFacts facts;
+  facts.config.mode = Mode::kAdaptive;
+  facts.config.strategy = Strategy::kLayer;
+  facts.config.ranks_per_replica = 2;
+  facts.config.encoder_ranks = {0, 2};
+  facts.model = TextConfig{};
+  facts.model.num_layers = 8;
+  facts.model.hidden_size = 96;
+  facts.model.intermediate_size = 192;
+  facts.model.num_heads = 4;
+  facts.model.num_kv_heads = 2;
+  facts.model.head_dim = 64;
+  facts.ranks.resize(2);
+  facts.ranks[0].host = fixed_text<64>("alpha");
+  facts.ranks[0].reader_socket = fixed_text<128>("/s.reader-0");
+  facts.ranks[0].shard = {0, {0, 8}, {0, 2}, {0, 1}, {0, 48}};  // blocks of two columns
+  facts.ranks[0].weight_bytes = 1000;
+  facts.ranks[0].replicated_bytes = 100;
+  facts.ranks[0].workspace_bytes = 50;
+  facts.ranks[0].disk_bytes = 7;
+  facts.ranks[1].shard.rank = -1;
+  facts.asleep = true;
+  facts.costs = CostTable{{16, 128, 512}, {1, 2, 3}, {4, 5, 6}};
+  return facts;
 }
 
 TEST_CASE("a reply is one line that leads with id and outcome") {
@@ -56,6 +87,9 @@ TEST_CASE("an encode reply tells job, prompts, tensors and times") {
   CHECK(reply["prompts"][1]["status"] == "error");
   CHECK(reply["prompts"][1]["error"]["code"] == "bad_token");
   CHECK(reply["ms"]["queue"] == 1.235);
+  CHECK(reply["ms"]["busy"] == 7.5);
+  CHECK(reply["cut"] == "split");
+  CHECK(reply["bytes"] == 1280);
 }
 
 TEST_CASE("a failed encode's reply is an error reply") {
@@ -73,6 +107,71 @@ TEST_CASE("ids come back only when asked for") {
   context.return_input_ids = true;
   context.input_ids = {{2, 5, 7}, {}};
   CHECK(json::parse(encode_reply(context, published()))["prompts"][0]["input_ids"] == json({2, 5, 7}));
+}
+
+TEST_CASE("an order that was carried out is answered with how things stand now") {
+  const json reply = json::parse(order_reply("3", {true, "", "", 12.3456}, facts()));
+  CHECK(reply == json({{"id", 3},
+                       {"ok", true},
+                       {"mode", "adaptive"},
+                       {"strategy", "layer"},
+                       {"ranks_per_replica", 2},
+                       {"encoder_ranks", {0, 2}},
+                       {"asleep", true},
+                       {"ms", 12.346}}));
+}
+
+TEST_CASE("an order that changed nothing is answered with the reason") {
+  const json reply = json::parse(order_reply("3", {false, "cannot_switch", "why", 1}, facts()));
+  CHECK(reply["ok"] == false);
+  CHECK(reply["error"] == json({{"code", "cannot_switch"}, {"message", "why"}}));
+}
+
+TEST_CASE("info tells what every rank holds, and nothing of one that only receives") {
+  const json info = info_fields(facts());
+  REQUIRE(info["ranks"].size() == 2);
+  const json& first = info["ranks"][0];
+  CHECK(first["rank"] == 0);
+  CHECK(first["host"] == "alpha");
+  CHECK(first["reader_socket"] == "/s.reader-0");
+  CHECK(first["shard"] ==
+        json({{"layers", {0, 8}}, {"heads", {0, 2}}, {"kv_heads", {0, 1}}, {"ffn_columns", {0, 96}}}));
+  CHECK(first["bytes"] ==
+        json({{"weights", 1000}, {"replicated", 100}, {"workspace", 50}, {"read_from_disk", 7}}));
+  CHECK(info["ranks"][1]["shard"] == nullptr);
+  CHECK(info["ranks"][1]["publisher"] == 0);
+}
+
+TEST_CASE("info tells mode, model, costs and settings") {
+  const json info = info_fields(facts());
+  CHECK(info["mode"] == "adaptive");
+  CHECK(info["asleep"] == true);
+  CHECK(info["model"]["num_layers"] == 8);
+  CHECK(info["model"]["layer_elements"] == shard_size(facts().model, whole_model(facts().model, 0)).elements);
+  CHECK(info["costs"]["tokens"] == json({16, 128, 512}));
+  CHECK(info["costs"]["split_ms"] == json({4.0, 5.0, 6.0}));
+  CHECK(info["config"] == effective_config(facts().config));
+  DaemonFacts without = facts();
+  without.costs.reset();
+  CHECK(info_fields(without)["costs"] == nullptr);
+}
+
+TEST_CASE("health tells whether ranks encode, sleep or idle") {
+  const auto state_of = [](bool asleep, bool encoding) {
+    DaemonFacts now = facts();
+    now.asleep = asleep;
+    LiveState state;
+    state.ranks.ranks.resize(2);
+    state.ranks.ranks[1].tokens = 9;
+    state.ranks.encoding = encoding;
+    const json health = health_fields(now, state);
+    CHECK(health["ranks"].size() == 2);
+    CHECK(health["ranks"][1]["tokens"] == 9);
+    return health["ranks"][1]["state"].get<std::string>();
+  };
+  CHECK(state_of(false, false) == "idle");
+  CHECK(state_of(true, false) == "asleep");
+  CHECK(state_of(false, true) == "encoding");
 }
 
 TEST_CASE("metrics come in Prometheus' format, family by family") {

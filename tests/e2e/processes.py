@@ -54,11 +54,16 @@ def cpu_seconds(pid):
     return (int(stat[11]) + int(stat[12])) / CLOCK_TICKS
 
 
-def resident_bytes(pid):
+def resident_bytes(pid, kind="VmRSS"):
+    """Memory of a process. RssAnon is what it has for itself: no shared memory, no files."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{kind}:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError(f"process {pid} has no VmRSS")
+    raise AssertionError(f"process {pid} has no {kind}")
+
+
+def open_descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def pending(pid, number):

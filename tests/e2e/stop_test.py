@@ -255,7 +255,7 @@ class Killed(StopTestCase):
         daemon.signal_rank(1, signal.SIGSTOP)
         self.assert_ended(daemon, None, FATAL_S)
         self.assertLess(time.monotonic() - started, FATAL_S)
-        self.assertIn("no answer from the other ranks", daemon.log())
+        self.assertIn("no answer from rank 1", daemon.log())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import array
 import json
 import math
+import operator
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,14 +52,10 @@ def read_safetensors(file):
     return tensors, metadata
 
 
-def norm(values):
-    return math.sqrt(math.fsum(value * value for value in values))
-
-
 def relative_l2(found, expected):
     """|found - expected| / |expected|; infinity for anything but zeros where zeros are expected, and for NaN."""
-    difference = norm([f - e for f, e in zip(found, expected)])
-    scale = norm(expected)
+    difference = math.hypot(*map(operator.sub, found, expected))
+    scale = math.hypot(*expected)
     if not (math.isfinite(difference) and math.isfinite(scale)):
         return math.inf
     if scale == 0:

@@ -13,6 +13,7 @@ std::vector<double> reference(const std::vector<float>& qkv, const std::vector<s
                               const AttentionParams& params) {
   const HeadLayout& heads = params.heads;
   const std::int64_t width = heads.head_dim;
+  const std::int64_t queries = heads.num_heads / heads.num_kv_heads;
   const auto row = [&](std::int64_t n, std::int64_t column) {
     return qkv.data() + n * heads.qkv_width() + column;
   };
@@ -23,13 +24,14 @@ std::vector<double> reference(const std::vector<float>& qkv, const std::vector<s
       const std::int64_t first =
           params.window == 0 ? offsets[b] : std::max(offsets[b], query - params.window + 1);
       for (std::int64_t head = 0; head < heads.num_heads; ++head) {
-        const std::int64_t kv_head = head / (heads.num_heads / heads.num_kv_heads);
+        const std::int64_t group = head / queries * (queries + 2) * width;
+        const std::int64_t q_column = group + head % queries * width;
         double largest = -INFINITY;
         weights.clear();
         for (std::int64_t key = first; key <= query; ++key) {
           double score = 0;
           for (std::int64_t i = 0; i < width; ++i) {
-            score += double{row(query, head * width)[i]} * row(key, heads.q_width() + kv_head * width)[i];
+            score += double{row(query, q_column)[i]} * row(key, group + queries * width)[i];
           }
           weights.push_back(score * params.scale);
           largest = std::max(largest, weights.back());
@@ -39,7 +41,7 @@ std::vector<double> reference(const std::vector<float>& qkv, const std::vector<s
           sum += weight = std::exp(weight - largest);
         double* to = out.data() + query * heads.q_width() + head * width;
         for (std::int64_t key = first; key <= query; ++key) {
-          const float* value = row(key, heads.q_width() + heads.kv_width() + kv_head * width);
+          const float* value = row(key, group + (queries + 1) * width);
           const double weight = weights[static_cast<std::size_t>(key - first)] / sum;
           for (std::int64_t i = 0; i < width; ++i)
             to[i] += weight * value[i];
@@ -78,6 +80,21 @@ void check_against_reference(const std::vector<std::int64_t>& offsets, const Att
 
 }  // namespace
 
+TEST_CASE("HeadLayout puts each kv head's queries, key and value side by side") {
+  const HeadLayout heads{4, 2, 8};  // q0 q1 k0 v0 q2 q3 k1 v1
+  CHECK(heads.queries_per_kv_head() == 2);
+  CHECK(heads.group_width() == 32);
+  CHECK(heads.qkv_width() == 64);
+  CHECK(heads.q_column(0) == 0);
+  CHECK(heads.q_column(1) == 8);
+  CHECK(heads.k_column(0) == 16);
+  CHECK(heads.v_column(0) == 24);
+  CHECK(heads.q_column(2) == 32);
+  CHECK(heads.q_column(3) == 40);
+  CHECK(heads.k_column(1) == 48);
+  CHECK(heads.v_column(1) == 56);
+}
+
 TEST_CASE("attention matches double precision at every length around its blocks") {
   const std::int64_t length = GENERATE(1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 511, 512, 513, 700);
   const std::int64_t window = GENERATE(0, 1, 16, 512);
@@ -113,6 +130,28 @@ TEST_CASE("attention of a sequence is the same bytes whatever its neighbours") {
   const std::vector<float> part(qkv.begin() + 130 * width, qkv.begin() + 150 * width);
   const std::vector<float> alone = attend(testing, part, {0, 20}, params);
   CHECK(std::equal(alone.begin(), alone.end(), together.begin() + 130 * params.heads.q_width()));
+}
+
+TEST_CASE("attention of one kv head's group alone is that group's part of the whole") {
+  OpTesting testing;
+  constexpr std::int64_t kRows = 70;
+  constexpr std::int64_t kGroups = 3;
+  const AttentionParams one{{2, 1, 16}, 0.25f, 20};
+  const AttentionParams all{{2 * kGroups, kGroups, 16}, 0.25f, 20};
+  const auto columns = [](const std::vector<float>& matrix, std::int64_t group) {
+    const std::int64_t stride = static_cast<std::int64_t>(matrix.size()) / kRows;
+    const std::int64_t width = stride / kGroups;
+    std::vector<float> part;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const auto begin = matrix.begin() + row * stride + group * width;
+      part.insert(part.end(), begin, begin + width);
+    }
+    return part;
+  };
+  const std::vector<float> qkv = random_values(kRows * all.heads.qkv_width(), 11);
+  const std::vector<float> whole = attend(testing, qkv, {0, 30, kRows}, all);
+  for (std::int64_t group = 0; group < kGroups; ++group)
+    CHECK(attend(testing, columns(qkv, group), {0, 30, kRows}, one) == columns(whole, group));
 }
 
 TEST_CASE("attention sees exactly `window` keys") {

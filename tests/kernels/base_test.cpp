@@ -53,6 +53,53 @@ TEST_CASE("Buffer refuses views that do not fit") {
   CHECK_THROWS_AS(buffer.view(DType::kU8, {1}, 65), std::out_of_range);
 }
 
+TEST_CASE("A tensor of two extents is a matrix, any other is none") {
+  float data[12] = {};
+  const TensorView tensor{data, DType::kF32, {3, 4}};
+  const MatrixView matrix = tensor;
+  CHECK(matrix.data == data);
+  CHECK(matrix.dtype == DType::kF32);
+  CHECK(matrix.rows == 3);
+  CHECK(matrix.columns == 4);
+  CHECK(matrix.row_stride == 4);
+  CHECK(matrix.span_bytes() == 48);
+  const ConstMatrixView same = ConstTensorView(tensor);
+  CHECK(same.data == data);
+  CHECK(same.row_stride == 4);
+
+  const Shape shape = GENERATE(Shape{}, Shape{12}, Shape{3, 2, 2});
+  CAPTURE(shape.text());
+  const TensorView other{data, DType::kF32, shape};
+  CHECK_THROWS_AS(MatrixView(other), std::invalid_argument);
+  CHECK_THROWS_AS(ConstMatrixView(other), std::invalid_argument);
+  CHECK_THROWS_AS(ConstMatrixView(ConstTensorView(other)), std::invalid_argument);
+}
+
+TEST_CASE("Ranges of rows and columns of a matrix are views into it") {
+  std::uint16_t data[5 * 7] = {};
+  const MatrixView matrix{data, DType::kBF16, 5, 7, 7};
+  const ConstMatrixView part = matrix.row_range(1, 4).column_range(2, 5).row_range(1, 3);
+  CHECK(part.data == data + 2 * 7 + 2);
+  CHECK(part.rows == 2);
+  CHECK(part.columns == 3);
+  CHECK(part.row_stride == 7);
+  CHECK(part.span_bytes() == (7 + 3) * 2);
+  CHECK(matrix.row_range(5, 5).span_bytes() == 0);
+  CHECK(matrix.column_range(7, 7).span_bytes() == 0);
+}
+
+TEST_CASE("A matrix refuses ranges of rows and columns that it lacks") {
+  std::vector<float> data(20);
+  const MatrixView matrix{data.data(), DType::kF32, 4, 5, 5};
+  CHECK_THROWS_AS(matrix.row_range(-1, 2), std::out_of_range);
+  CHECK_THROWS_AS(matrix.row_range(3, 2), std::out_of_range);
+  CHECK_THROWS_AS(matrix.row_range(0, 5), std::out_of_range);
+  CHECK_THROWS_AS(matrix.column_range(-1, 2), std::out_of_range);
+  CHECK_THROWS_AS(matrix.column_range(3, 2), std::out_of_range);
+  CHECK_THROWS_AS(matrix.column_range(0, 6), std::out_of_range);
+  CHECK_THROWS_AS(ConstMatrixView(matrix).column_range(0, 2).column_range(0, 3), std::out_of_range);
+}
+
 TEST_CASE("MappedFile shows a file's bytes, also after it was moved") {
   const ScratchFolder folder;
   const std::filesystem::path file = folder.path() / "file";
@@ -79,6 +126,34 @@ TEST_CASE("MappedFile takes an empty file and refuses what is none, by name") {
     CHECK(std::string(error.what()).find("missing") != std::string::npos);
     CHECK(error.code().value() == ENOENT);
   }
+}
+
+TEST_CASE("MappedFile reads any part of a file, also after it was moved") {
+  const ScratchFolder folder;
+  write_file(folder.path() / "file", "seven b");
+  MappedFile first(folder.path() / "file");
+  const MappedFile second(std::move(first));
+  char part[4] = {};
+  second.read(2, std::as_writable_bytes(std::span(part)));
+  CHECK(std::memcmp(part, "ven ", 4) == 0);
+  second.read(7, {});
+}
+
+TEST_CASE("MappedFile reads past a cut end as an error that names the file, not as a signal") {
+  const ScratchFolder folder;
+  const std::filesystem::path file = folder.path() / "file";
+  write_file(file, "seven b");
+  const MappedFile mapped(file);
+  std::filesystem::resize_file(file, 3);
+  char part[4] = {};
+  std::string message = "read";
+  try {
+    mapped.read(2, std::as_writable_bytes(std::span(part)));
+  } catch (const SystemError& error) {
+    message = error.what();
+  }
+  CHECK(message.find(file.string()) != std::string::npos);
+  CHECK(message.find("cut short") != std::string::npos);
 }
 
 TEST_CASE("bf16 conversion rounds to nearest, ties to even") {

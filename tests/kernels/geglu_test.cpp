@@ -14,6 +14,11 @@ double gelu(double g) {
   return g / (1 + std::exp(-2 * inner));  // 1 + tanh cancels for negative g even in double
 }
 
+struct Widths {
+  std::int64_t width;
+  std::int64_t block;
+};
+
 }  // namespace
 
 TEST_CASE("exp_clamped is within an ulp of exp over its whole range") {
@@ -36,19 +41,22 @@ TEST_CASE("exp_clamped stays finite and positive outside its range") {
   CHECK(cpu::exp_clamped(0.0f) == 1.0f);
 }
 
-TEST_CASE("geglu matches double precision") {
-  const std::int64_t width = GENERATE(1, 7, 16, 2048, 2053);
+TEST_CASE("geglu matches double precision for one block a row and for several") {
+  const auto [width, block] =
+      GENERATE(Widths{1, 1}, Widths{7, 7}, Widths{7, 1}, Widths{16, 16}, Widths{16, 4}, Widths{99, 33},
+               Widths{2048, 2048}, Widths{2048, 256}, Widths{2053, 2053}, Widths{2054, 1027});
   const std::int64_t rows = GENERATE(1, 37);
-  CAPTURE(width, rows);
+  CAPTURE(width, block, rows);
   OpTesting testing;
   const std::vector<float> gate_up = random_values(rows * 2 * width, 3, 3.0f);
   const DeviceTensor out = testing.empty({rows, width});
-  testing.ops().geglu(testing.put(gate_up, {rows, 2 * width}).view, out.view, testing.stream());
+  testing.ops().geglu(testing.put(gate_up, {rows, 2 * width}).view, block, out.view, testing.stream());
   std::vector<double> expected;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const float* gate = gate_up.data() + row * 2 * width;
-    for (std::int64_t i = 0; i < width; ++i)
-      expected.push_back(gelu(gate[i]) * gate[width + i]);
+    for (std::int64_t column = 0; column < width; ++column) {
+      const float* gate = gate_up.data() + row * 2 * width + column / block * 2 * block + column % block;
+      expected.push_back(gelu(gate[0]) * gate[block]);
+    }
   }
   const std::vector<float> actual = testing.get(out.view);
   // Rounding of the exponent's argument u costs |u| eps relative; where that is large (u > 20) the value is
@@ -63,7 +71,7 @@ TEST_CASE("geglu goes to the gate and to zero at its ends") {
   OpTesting testing;
   const DeviceTensor in = testing.put({1e4f, -1e4f, 0.0f, 30.0f, 2.0f, 2.0f, 2.0f, 2.0f}, {1, 8});
   const DeviceTensor out = testing.empty({1, 4});
-  testing.ops().geglu(in.view, out.view, testing.stream());
+  testing.ops().geglu(in.view, 4, out.view, testing.stream());
   const std::vector<float> actual = testing.get(out.view);
   CHECK(actual[0] == 2e4f);
   CHECK(std::abs(actual[1]) < 1e-30f);

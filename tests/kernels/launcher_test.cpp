@@ -61,7 +61,7 @@ TEST_CASE("Operations refuse tensors without data") {
   OpTesting testing;
   const TensorView nothing{nullptr, DType::kF32, {2, 4}};
   const DeviceTensor out = testing.empty({2, 2});
-  CHECK_THROWS_AS(testing.ops().geglu(nothing, out.view, testing.stream()), OpError);
+  CHECK(mentions(refusal([&] { testing.ops().geglu(nothing, 2, out.view, testing.stream()); }), "no data"));
 }
 
 TEST_CASE("Operations refuse results that overlap their inputs") {
@@ -76,6 +76,58 @@ TEST_CASE("Operations refuse results that overlap their inputs") {
                  "overlap"));
   CHECK(mentions(refusal([&] { ops.rms_norm_add(first, weight.view, 1e-6f, first, testing.stream()); }),
                  "overlap"));
+}
+
+TEST_CASE("gemm refuses results between the rows of an input, and takes those behind it") {
+  OpTesting testing;
+  const DeviceTensor whole = testing.put(std::vector<float>(64, 1.0f), {8, 8});
+  const MatrixView all = whole.view;
+  const ConstTensorView x{whole.view.data, DType::kF32, {2, 4}};  // row 0
+  const auto multiply = [&](ConstMatrixView w, MatrixView y) {
+    return refusal([&] { testing.ops().gemm(x, w, y, testing.stream()); });
+  };
+  const MatrixView w = all.row_range(1, 4).column_range(0, 4);
+  CHECK(mentions(multiply(w, all.row_range(1, 3).column_range(4, 7)), "y and w overlap"));
+  CHECK(mentions(multiply(w, all.row_range(3, 5).column_range(3, 6)), "y and w overlap"));
+  CHECK(mentions(multiply(w, all.row_range(0, 2).column_range(5, 8)), "y and x overlap"));
+  CHECK(multiply(w, all.row_range(3, 5).column_range(4, 7)) == "accepted");
+}
+
+TEST_CASE("gemm refuses overlapping rows and a wrong shape, type or number of extents") {
+  OpTesting testing;
+  const DeviceTensor data = testing.empty({64});
+  const ConstTensorView x{data.view.data, DType::kF32, {2, 4}};
+  const MatrixView w{data.view.as<float>() + 16, DType::kF32, 3, 4, 4};
+  const MatrixView y{data.view.as<float>() + 32, DType::kF32, 2, 3, 3};
+  const auto multiply = [&](ConstMatrixView weight, MatrixView result) {
+    return refusal([&] { testing.ops().gemm(x, weight, result, testing.stream()); });
+  };
+  const auto with = [](MatrixView matrix, std::int64_t MatrixView::*member, std::int64_t value) {
+    matrix.*member = value;
+    return matrix;
+  };
+  CHECK(multiply(w, y) == "accepted");
+  CHECK(mentions(multiply(with(w, &MatrixView::row_stride, 3), y), "w has 3 rows of 4 columns, 3 elements"));
+  CHECK(
+      mentions(multiply(w, with(y, &MatrixView::row_stride, -3)), "y has 2 rows of 3 columns, -3 elements"));
+  CHECK(mentions(multiply(with(w, &MatrixView::rows, -1), y), "w has -1 rows"));
+  CHECK(mentions(multiply(with(w, &MatrixView::row_stride, std::int64_t{1} << 31), y), "32 bits"));
+  CHECK(mentions(multiply(w, with(y, &MatrixView::columns, 2)), "y has shape [2, 2], must be [2, 3]"));
+  CHECK(mentions(multiply({w.data, DType::kBF16, 3, 4, 4}, y), "w is BF16"));
+  CHECK_THROWS_AS(multiply(data.view, y), std::invalid_argument);
+}
+
+TEST_CASE("geglu refuses blocks that do not cut a row evenly") {
+  OpTesting testing;
+  const DeviceTensor gate_up = testing.empty({2, 16});
+  const DeviceTensor out = testing.empty({2, 8});
+  const auto with_block = [&](std::int64_t block) {
+    return refusal([&] { testing.ops().geglu(gate_up.view, block, out.view, testing.stream()); });
+  };
+  const std::int64_t bad = GENERATE(-4, 0, 3, 16);
+  CAPTURE(bad);
+  CHECK(mentions(with_block(bad), ("block is " + std::to_string(bad)).c_str()));
+  CHECK(mentions(with_block(bad), "columns, 8"));
 }
 
 TEST_CASE("attention refuses bad head layouts, windows and offsets") {
@@ -126,6 +178,61 @@ TEST_CASE("upload covers every element of large tensors from any address") {
   const DeviceTensor out = testing.empty({kCount});
   testing.ops().upload(out.view, {bytes.data() + 1, DType::kBF16, {kCount}}, testing.stream());
   CHECK(testing.get(out.view) == expected);
+}
+
+TEST_CASE("upload_matrix takes a part of a matrix of any type, row by row") {
+  OpTesting testing(3);
+  constexpr std::int64_t kRows = 61;
+  constexpr std::int64_t kColumns = 301;
+  std::vector<std::uint16_t> bf16;
+  std::vector<float> f32;
+  for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+    bf16.push_back(static_cast<std::uint16_t>(i % 30000));
+    f32.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bf16.back()) << 16));
+  }
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
+  const void* data = dtype == DType::kF32 ? static_cast<const void*>(f32.data()) : bf16.data();
+  const ConstMatrixView whole{data, dtype, kRows, kColumns, kColumns};
+  struct Part {
+    std::int64_t row_begin, row_end, column_begin, column_end;
+  };
+  const Part part = GENERATE(Part{0, 61, 0, 301}, Part{7, 60, 0, 301}, Part{0, 61, 13, 300},
+                             Part{5, 6, 300, 301}, Part{3, 41, 128, 256});
+  CAPTURE(part.row_begin, part.row_end, part.column_begin, part.column_end);
+  const ConstMatrixView from =
+      whole.row_range(part.row_begin, part.row_end).column_range(part.column_begin, part.column_end);
+  const DeviceTensor out = testing.empty({from.rows, from.columns});
+  testing.ops().upload_matrix(out.view, from, testing.stream());
+  std::vector<float> expected;
+  for (std::int64_t row = part.row_begin; row < part.row_end; ++row) {
+    expected.insert(expected.end(), f32.begin() + row * kColumns + part.column_begin,
+                    f32.begin() + row * kColumns + part.column_end);
+  }
+  CHECK((testing.get(out.view) == expected));
+}
+
+TEST_CASE("upload_matrix of no rows or no columns does nothing") {
+  OpTesting testing;
+  const DeviceTensor whole = testing.put(random_values(12, 1), {3, 4});
+  const ConstMatrixView from = whole.view;
+  testing.ops().upload_matrix(testing.empty({3, 0}).view, from.column_range(2, 2), testing.stream());
+  testing.ops().upload_matrix(testing.empty({0, 4}).view, from.row_range(1, 1), testing.stream());
+}
+
+TEST_CASE("upload_matrix refuses another shape, and a result among what it reads") {
+  OpTesting testing;
+  const DeviceTensor whole = testing.empty({4, 8});
+  const ConstMatrixView from = ConstMatrixView(whole.view).column_range(0, 3);
+  const DeviceTensor out = testing.empty({4, 4});
+  CHECK(mentions(refusal([&] { testing.ops().upload_matrix(out.view, from, testing.stream()); }), "[4, 3]"));
+  const TensorView among{whole.view.as<float>() + 16, DType::kF32, {4, 3}};
+  CHECK(mentions(refusal([&] { testing.ops().upload_matrix(among, from, testing.stream()); }), "overlap"));
+}
+
+TEST_CASE("Some rows are worth a pass of their own, fewer than a prompt may have") {
+  OpTesting testing;
+  CHECK(testing.ops().efficient_rows() >= 1);
+  CHECK(testing.ops().efficient_rows() <= 1024);
 }
 
 TEST_CASE("make_cpu_ops refuses a number of threads that makes no sense") {

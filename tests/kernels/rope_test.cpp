@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/float_formats.h"
@@ -37,17 +38,32 @@ float rounded_bf16(float value) {
   return bf16_to_f32(f32_to_bf16(value));
 }
 
+enum class Part { kQuery, kKey, kValue };
+
+// The heads of one row as they follow each other: for each kv head its queries, its key, its value.
+std::vector<Part> parts_of_row(const HeadLayout& heads) {
+  std::vector<Part> parts;
+  for (std::int64_t kv_head = 0; kv_head < heads.num_kv_heads; ++kv_head) {
+    parts.insert(parts.end(), static_cast<std::size_t>(heads.num_heads / heads.num_kv_heads), Part::kQuery);
+    parts.insert(parts.end(), {Part::kKey, Part::kValue});
+  }
+  return parts;
+}
+
 std::vector<double> rotate_reference(std::vector<float> qkv, const HeadLayout& heads,
                                      const std::vector<float>& q_weight, const std::vector<float>& k_weight,
                                      double eps, const std::vector<float>& rope,
                                      const std::vector<std::int32_t>& positions) {
   std::vector<double> out(qkv.begin(), qkv.end());
   const std::int64_t half = heads.head_dim / 2;
-  for (std::size_t n = 0; n < positions.size(); ++n) {
-    const float* angles = rope.data() + positions[n] * heads.head_dim;
-    for (std::int64_t head = 0; head < heads.num_heads + heads.num_kv_heads; ++head) {
-      const std::vector<float>& weight = head < heads.num_heads ? q_weight : k_weight;
-      double* x = out.data() + static_cast<std::int64_t>(n) * heads.qkv_width() + head * heads.head_dim;
+  double* next = out.data();
+  for (std::int32_t position : positions) {
+    const float* angles = rope.data() + position * heads.head_dim;
+    for (Part part : parts_of_row(heads)) {
+      double* x = next;
+      next += heads.head_dim;
+      if (part == Part::kValue) continue;
+      const std::vector<float>& weight = part == Part::kQuery ? q_weight : k_weight;
       double sum = 0;
       for (std::int64_t i = 0; i < heads.head_dim; ++i)
         sum += x[i] * x[i];
@@ -99,7 +115,7 @@ TEST_CASE("RoPE refuses an odd head and a theta that is not positive") {
 
 TEST_CASE("norm_rope matches double precision and leaves v alone") {
   const HeadLayout heads = GENERATE(HeadLayout{1, 1, 64}, HeadLayout{4, 2, 64}, HeadLayout{4, 1, 256},
-                                    HeadLayout{3, 3, 128}, HeadLayout{2, 1, 2});
+                                    HeadLayout{3, 3, 128}, HeadLayout{6, 3, 32}, HeadLayout{2, 1, 2});
   const std::int64_t rows = GENERATE(1, 61);
   CAPTURE(heads.num_heads, heads.num_kv_heads, heads.head_dim, rows);
   OpTesting testing;
@@ -124,9 +140,14 @@ TEST_CASE("norm_rope matches double precision and leaves v alone") {
       rotate_reference(qkv, heads, q_weight, k_weight, kEpsilon, rope, positions), 60 * kEps, 12 * kEps);
   INFO(result.report);
   CHECK(result.ok);
-  const auto v_begin = static_cast<std::size_t>(heads.q_width() + heads.kv_width());
-  for (std::size_t i = v_begin; i < static_cast<std::size_t>(heads.qkv_width()); ++i)
-    CHECK(actual[i] == qkv[i]);
+  auto at = actual.begin();
+  for (std::int64_t n = 0; n < rows; ++n) {
+    for (Part part : parts_of_row(heads)) {
+      if (part == Part::kValue)
+        CHECK(std::equal(at, at + heads.head_dim, qkv.begin() + (at - actual.begin())));
+      at += heads.head_dim;
+    }
+  }
 }
 
 TEST_CASE("norm_rope refuses a position outside the table") {

@@ -10,7 +10,8 @@ sys.path[:0] = [str(TESTS), str(TESTS / "scripts")]
 import include_direction  # noqa: E402
 from fake_tree import FakeTree  # noqa: E402
 
-HEADERS = ["config/c.h", "kernels/base/b.h", "kernels/k.h", "comm/m.h", "comm/collectives.h", "daemon/d.h",
+HEADERS = ["config/c.h", "kernels/base/b.h", "kernels/k.h", "comm/m.h", "comm/collectives.h",
+           "comm/shared_memory.h", "daemon/d.h",
            "comm/reader/gemmad_reader.h", "daemon/model/w.h", "daemon/tokenizer/t.h", "daemon/ctl/x.h", "tests/support/s.h"]
 
 
@@ -33,6 +34,7 @@ class Direction(FakeTree):
         for path, target in [("kernels/o.cpp", "kernels/base/b.h"), ("kernels/cpu/o.cpp", "kernels/k.h"),
                              ("comm/o.cpp", "config/c.h"), ("comm/o.cpp", "kernels/base/b.h"),
                              ("daemon/model/o.cpp", "kernels/k.h"), ("daemon/model/o.cpp", "comm/collectives.h"),
+                             ("daemon/model/o.cpp", "comm/shared_memory.h"),
                              ("daemon/tokenizer/o.cpp", "config/c.h"), ("daemon/o.cpp", "daemon/model/w.h"),
                              ("daemon/o.cpp", "comm/m.h"), ("daemon/ctl/o.cpp", "comm/reader/gemmad_reader.h"),
                              ("daemon/ctl/o.cpp", "daemon/d.h"), ("tests/o.cpp", "daemon/ctl/x.h")]:

@@ -2,36 +2,42 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace gemmad {
 
 namespace {
 
-/// What the ranks share. An exchange is complete when every rank has come; the last one wakes the rest.
-class Meeting {
- public:
-  explicit Meeting(int num_ranks) : parts_(static_cast<std::size_t>(num_ranks)) {}
+using Message = std::vector<std::byte>;
 
-  std::vector<std::vector<std::byte>> exchange(int rank, std::span<const std::byte> mine,
-                                               Bootstrap::Milliseconds timeout) {
+/// What the ranks share: messages on their way, by sender and receiver.
+class Mailboxes {
+ public:
+  using Way = std::pair<int, int>;  // from, to
+
+  void put(Way way, std::span<const std::byte> message) {
+    const std::lock_guard lock(mutex_);
+    boxes_[way].emplace_back(message.begin(), message.end());
+    changed_.notify_all();
+  }
+
+  Message take(Way way, Bootstrap::Milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    parts_[static_cast<std::size_t>(rank)].assign(mine.begin(), mine.end());
-    const std::size_t round = round_;
-    if (++come_ == parts_.size()) {
-      come_ = 0;
-      ++round_;
-      complete_ = parts_;
-      changed_.notify_all();
-    } else if (!changed_.wait_for(lock, timeout, [&] { return round_ != round || broken_; }) ||
-               round_ == round) {
-      throw BootstrapError("rank " + std::to_string(rank) + " waits in vain for the others");
+    std::deque<Message>& box = boxes_[way];
+    if (!changed_.wait_for(lock, timeout, [&] { return !box.empty() || broken_; }) || box.empty()) {
+      throw BootstrapError("rank " + std::to_string(way.second) + " waits in vain for rank " +
+                           std::to_string(way.first));
     }
-    return complete_;
+    Message message = std::move(box.front());
+    box.pop_front();
+    return message;
   }
 
   void break_up() {
@@ -43,41 +49,37 @@ class Meeting {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::vector<std::byte>> parts_;
-  std::vector<std::vector<std::byte>> complete_;
-  std::size_t come_ = 0;
-  std::size_t round_ = 0;
+  std::map<Way, std::deque<Message>> boxes_;
   bool broken_ = false;
 };
 
 class ThreadBootstrap final : public Bootstrap {
  public:
-  ThreadBootstrap(Meeting& meeting, int rank, int num_ranks) : meeting_(meeting) {
-    info_.rank = info_.rank_on_node = rank;
-    info_.num_ranks = info_.ranks_on_node = num_ranks;
-  }
+  ThreadBootstrap(Mailboxes& exchanges, Mailboxes& announcements, const RankInfo& info)
+      : exchanges_(exchanges), announcements_(announcements), info_(info) {}
 
   const RankInfo& info() const override { return info_; }
 
-  std::vector<std::byte> all_gather(std::span<const std::byte> mine, Milliseconds timeout) override {
-    std::vector<std::byte> all;
-    for (const auto& part : meeting_.exchange(info_.rank, mine, timeout))
-      all.insert(all.end(), part.begin(), part.end());
-    return all;
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                Milliseconds timeout) override {
+    for (const Outgoing& message : outgoing) {
+      if (!message.bytes.empty()) exchanges_.put({info_.rank, message.to}, message.bytes);
+    }
+    for (const Incoming& message : incoming) {
+      if (message.bytes.empty()) continue;
+      const Message received = exchanges_.take({message.from, info_.rank}, timeout);
+      if (received.size() != message.bytes.size()) throw BootstrapError("a message of another size");
+      std::copy(received.begin(), received.end(), message.bytes.begin());
+    }
   }
 
-  void broadcast(std::span<std::byte> bytes, int root, Milliseconds timeout) override {
-    const auto parts = meeting_.exchange(info_.rank, bytes, timeout);
-    std::copy(parts[static_cast<std::size_t>(root)].begin(), parts[static_cast<std::size_t>(root)].end(),
-              bytes.begin());
-  }
-
-  void announce(std::span<const std::byte> message, Milliseconds timeout) override {
-    meeting_.exchange(info_.rank, message, timeout);
+  void announce(std::span<const std::byte> message, Milliseconds) override {
+    for (int rank = 1; rank < info_.num_ranks; ++rank)
+      announcements_.put({0, rank}, message);
   }
 
   std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) override {
-    return meeting_.exchange(info_.rank, {}, timeout)[0];
+    return announcements_.take({0, info_.rank}, timeout);
   }
 
   bool ring_rank_0() override { return false; }
@@ -88,26 +90,41 @@ class ThreadBootstrap final : public Bootstrap {
   }
 
  private:
-  Meeting& meeting_;
+  Mailboxes& exchanges_;
+  Mailboxes& announcements_;
   RankInfo info_;
 };
 
+RankInfo place_of(int rank, int num_ranks, int ranks_per_node) {
+  RankInfo info;
+  info.rank = rank;
+  info.num_ranks = num_ranks;
+  info.node = rank / ranks_per_node;
+  info.num_nodes = (num_ranks + ranks_per_node - 1) / ranks_per_node;
+  info.rank_on_node = rank % ranks_per_node;
+  info.ranks_on_node = std::min(ranks_per_node, num_ranks - info.node * ranks_per_node);
+  return info;
+}
+
 }  // namespace
 
-void run_ranks(int num_ranks, const std::function<void(Bootstrap&)>& body) {
-  Meeting meeting(num_ranks);
+void run_ranks(int num_ranks, const std::function<void(Bootstrap&)>& body, int ranks_per_node) {
+  Mailboxes exchanges;
+  Mailboxes announcements;
   std::mutex mutex;
   std::exception_ptr first_error;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        ThreadBootstrap bootstrap(meeting, rank, num_ranks);
+        ThreadBootstrap bootstrap(exchanges, announcements,
+                                  place_of(rank, num_ranks, ranks_per_node > 0 ? ranks_per_node : num_ranks));
         body(bootstrap);
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!first_error) first_error = std::current_exception();
-        meeting.break_up();
+        exchanges.break_up();
+        announcements.break_up();
       }
     });
   }

@@ -42,7 +42,7 @@ TEST_CASE("Hidden states of left-padded prompts match the goldens, all prompts i
   const std::int64_t num_prompts = ids.shape[0];
   const std::int64_t padded_length = ids.shape[1];
 
-  Batch batch;
+  PromptBatch batch;
   std::vector<std::int64_t> first_rows;
   for (std::int64_t b = 0; b < num_prompts; ++b) {
     std::int64_t first = 0;
@@ -91,7 +91,7 @@ TEST_CASE("Hidden states of texts padded to 1024 match the goldens") {
                    golden.get(prompt_name(b, "hidden_states." + std::to_string(index))));
     }
   };
-  Batch all;
+  PromptBatch all;
   for (const auto& prompt : prompts)
     all.add(prompt);
   const CollectingSink sink_of_all = testing.encode(all);
@@ -99,7 +99,7 @@ TEST_CASE("Hidden states of texts padded to 1024 match the goldens") {
     if (together) {
       check_prompt(sink_of_all, static_cast<std::int64_t>(b), all.offsets[b], all.offsets[b + 1]);
     } else {
-      Batch one;
+      PromptBatch one;
       one.add(prompts[b]);
       check_prompt(testing.encode(one), static_cast<std::int64_t>(b), 0, one.offsets[1]);
     }

@@ -77,23 +77,23 @@ const char* const kHtmlPage = "<!DOCTYPE html>\n<html><head><title>Sign in</titl
 TEST_CASE("A single file and shards with an index open, and count the text model's bytes") {
   const ModelFiles single = open_model(model_folder("gemma3-tiny"));
   CHECK(single.config().num_kv_heads == 2);
-  CHECK(single.text_size_bytes() == 2171072);  // up to where the projector begins in that file
+  CHECK(single.checkpoint()->size_bytes() == 2171072);  // up to where the projector begins in that file
   CHECK(fs::exists(single.tokenizer_file()));
   const ModelFiles sharded = open_model(model_folder("gemma3-text-tiny"));
-  CHECK(sharded.text_size_bytes() == 1974464);  // the index's own total
+  CHECK(sharded.checkpoint()->size_bytes() == 1974464);  // the index's own total
 }
 
-TEST_CASE("ModelFiles can be moved, and outlives nothing that it handed out") {
+TEST_CASE("ModelFiles can be moved, and what it handed out outlives it") {
   ModelFiles first = open_model(model_folder("gemma3-tiny"));
   const ModelFiles second = std::move(first);
-  CheckpointTensor table;
+  HostTensor table;
   {
     const ModelFiles third = open_model(model_folder("gemma3-tiny"));
-    table = third.checkpoint().tensor("embed_tokens.weight");
+    table = third.checkpoint()->tensor("embed_tokens.weight");
   }
-  const CheckpointTensor& other = second.checkpoint().tensor("embed_tokens.weight");
+  const HostTensor other = second.checkpoint()->tensor("embed_tokens.weight");
   CHECK(compare_bits(table.view, other.view).ok);
-  CHECK_THROWS_AS(second.checkpoint().tensor("no such"), ModelFileError);
+  CHECK_THROWS_AS(second.checkpoint()->tensor("no such"), ModelFileError);
 }
 
 TEST_CASE("All layouts of names, an extra outer prefix, and a tied head are accepted") {
@@ -114,6 +114,19 @@ TEST_CASE("All layouts of names, an extra outer prefix, and a tied head are acce
     tensors.push_back(head);
   });
   CHECK(refusal(model.path()) == "accepted");
+}
+
+TEST_CASE("The checkpoint lists the whole table, and a tensor that was let go can be read again") {
+  const ModelFiles files = open_model(model_folder("gemma3-tiny"));
+  const Checkpoint& checkpoint = *files.checkpoint();
+  std::uint64_t size_bytes = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors())
+    size_bytes += tensor.view.size_bytes();
+  CHECK(size_bytes == checkpoint.size_bytes());
+  const HostTensor table = checkpoint.tensor("embed_tokens.weight");
+  const std::string before(table.view.as<char>(), table.view.size_bytes());
+  checkpoint.release(table);
+  CHECK(before == std::string(table.view.as<char>(), table.view.size_bytes()));
 }
 
 TEST_CASE("A directory that is none, or holds no model, is refused") {

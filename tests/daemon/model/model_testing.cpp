@@ -1,8 +1,9 @@
 #include "tests/daemon/model/model_testing.h"
 
 #include <random>
+#include <utility>
 
-#include "tests/support/random_weights.h"
+#include "tests/support/random_source.h"
 
 namespace gemmad {
 namespace {
@@ -11,8 +12,16 @@ constexpr std::int32_t kVocabulary = 512;
 
 }  // namespace
 
+PromptBatch batch_of(const std::vector<std::vector<std::int32_t>>& prompts) {
+  PromptBatch batch;
+  for (const auto& prompt : prompts)
+    batch.add(prompt);
+  return batch;
+}
+
 void CollectingSink::hidden_state(std::int64_t index, ConstTensorView x, Stream stream) {
-  in_order_ = in_order_ && index == count();
+  if (states_.empty()) first_ = index;
+  in_order_ = in_order_ && index == first_ + count();
   width_ = x.shape[1];
   std::vector<float>& state = states_.emplace_back(static_cast<std::size_t>(x.shape.num_elements()));
   ops_.copy_to_host({state.data(), x.dtype, x.shape}, x, stream);
@@ -20,7 +29,7 @@ void CollectingSink::hidden_state(std::int64_t index, ConstTensorView x, Stream 
 }
 
 ConstTensorView CollectingSink::rows(std::int64_t index, std::int64_t begin, std::int64_t end) const {
-  return {states_.at(static_cast<std::size_t>(index)).data() + begin * width_,
+  return {states_.at(static_cast<std::size_t>(index - first_)).data() + begin * width_,
           DType::kF32,
           {end - begin, width_}};
 }
@@ -29,19 +38,25 @@ EncoderTesting::EncoderTesting(const std::filesystem::path& folder, std::int64_t
                                int num_threads)
     : ops_(make_cpu_ops(num_threads)) {
   const ModelFiles files = open_model(folder);
-  encoder_ = std::make_unique<TextEncoder>(files.config(), load_text_weights(files, *ops_, {}), *ops_,
-                                           kMaxTokens, padded_length);
+  load(*files.checkpoint(), files.config(), padded_length);
 }
 
 EncoderTesting::EncoderTesting(const TextConfig& config, std::int64_t padded_length, int num_threads)
     : ops_(make_cpu_ops(num_threads)) {
-  encoder_ = std::make_unique<TextEncoder>(config, random_weights(config, *ops_, 1), *ops_, kMaxTokens,
-                                           padded_length);
+  load(RandomSource(config, 1), config, padded_length);
 }
 
-CollectingSink EncoderTesting::encode(const Batch& batch) {
+void EncoderTesting::load(const WeightSource& source, const TextConfig& config, std::int64_t padded_length) {
+  TextWeights weights = load_text_weights(source, config, whole_model(config, 0), *ops_, {});
+  workspace_ = std::make_unique<TextWorkspace>(config, ActivationWidths{weights.heads, weights.ffn_width},
+                                               *ops_, kMaxTokens, padded_length);
+  encoder_ = std::make_unique<TextEncoder>(config, std::move(weights), *workspace_, *ops_);
+}
+
+CollectingSink EncoderTesting::encode(const PromptBatch& batch) {
   CollectingSink sink(*ops_);
-  encoder_->forward(batch.packed(), sink);
+  NoLinks links;
+  encoder_->forward(batch.packed(), links, sink);
   return sink;
 }
 
@@ -62,6 +77,24 @@ TextConfig small_config(std::int64_t window) {
   config.rope_sliding = {1e4, 1.0};
   config.layer_kinds = {LayerKind::kSliding, LayerKind::kFull, LayerKind::kSliding};
   return config;
+}
+
+TextConfig many_heads_config() {
+  TextConfig config = small_config(16);
+  config.num_heads = 8;
+  config.num_kv_heads = 4;
+  config.head_dim = 16;
+  return config;
+}
+
+TestModel test_model(const std::string& name) {
+  if (name == "random") return {many_heads_config(), std::make_shared<RandomSource>(many_heads_config(), 5)};
+  const ModelFiles files = open_model(model_folder(name));
+  return {files.config(), files.checkpoint()};
+}
+
+Replica replica_of(const TestModel& model, Strategy strategy, int num_ranks) {
+  return make_shard_plan(model.config, {Mode::kSharded, strategy, 0, {}}, num_ranks).replicas.at(0);
 }
 
 std::vector<std::int32_t> random_prompt(std::int64_t length, std::uint64_t seed) {

@@ -20,13 +20,6 @@ void check_same(ConstTensorView actual, ConstTensorView expected, double limit =
   CHECK(result.ok);
 }
 
-Batch batch_of(const std::vector<std::vector<std::int32_t>>& prompts) {
-  Batch batch;
-  for (const auto& prompt : prompts)
-    batch.add(prompt);
-  return batch;
-}
-
 }  // namespace
 
 TEST_CASE("A batch of prompts of every awkward length equals each prompt alone") {
@@ -35,7 +28,7 @@ TEST_CASE("A batch of prompts of every awkward length equals each prompt alone")
   for (std::int64_t length : {1, 2, 15, 16, 17, 127, 1023, 1024}) {
     prompts.push_back(random_prompt(length, static_cast<std::uint64_t>(length)));
   }
-  const Batch batch = batch_of(prompts);
+  const PromptBatch batch = batch_of(prompts);
   const CollectingSink together = testing.encode(batch);
   for (std::size_t b = 0; b < prompts.size(); ++b) {
     CAPTURE(prompts[b].size());
@@ -61,7 +54,7 @@ TEST_CASE("The order of prompts in a batch does not matter") {
 
 TEST_CASE("The same batch gives the same bytes every time") {
   EncoderTesting testing(small_config(16), kPaddedLength, 3);
-  const Batch batch = batch_of({random_prompt(300, 1), random_prompt(21, 2), random_prompt(1, 3)});
+  const PromptBatch batch = batch_of({random_prompt(300, 1), random_prompt(21, 2), random_prompt(1, 3)});
   const CollectingSink first = testing.encode(batch);
   for (int round = 0; round < 5; ++round) {
     const CollectingSink again = testing.encode(batch);
@@ -121,16 +114,13 @@ TEST_CASE("A token reaches the rows after it, through the layers beyond its wind
 
 TEST_CASE("The last hidden state is normed") {
   EncoderTesting testing(model_folder("gemma3-tiny"));
-  const ModelFiles files = open_model(model_folder("gemma3-tiny"));
-  const std::unique_ptr<Ops> ops = make_cpu_ops(1);
-  const TextWeights weights = load_text_weights(files, *ops, {});
+  const ConstTensorView norm = testing.encoder().weights().final_norm;
   const CollectingSink sink = testing.encode(batch_of({random_prompt(9, 8)}));
   const ConstTensorView last = sink.rows(sink.count() - 1, 0, 9);
   for (std::int64_t row = 0; row < 9; ++row) {
     double sum = 0;
     for (std::int64_t i = 0; i < last.shape[1]; ++i) {
-      const double value =
-          last.as<float>()[row * last.shape[1] + i] / (1.0 + weights.final_norm.as<float>()[i]);
+      const double value = last.as<float>()[row * last.shape[1] + i] / (1.0 + norm.as<float>()[i]);
       sum += value * value;
     }
     CHECK(std::abs(std::sqrt(sum / static_cast<double>(last.shape[1])) - 1) < 1e-4);
@@ -140,7 +130,7 @@ TEST_CASE("The last hidden state is normed") {
 TEST_CASE("Bad batches are refused and leave the encoder usable") {
   EncoderTesting testing(small_config(16), 100);
   const auto refused = [&](const std::vector<std::int32_t>& ids, const std::vector<std::int64_t>& offsets) {
-    Batch batch;
+    PromptBatch batch;
     batch.ids = ids;
     batch.offsets = offsets;
     try {
@@ -165,7 +155,7 @@ TEST_CASE("Bad batches are refused and leave the encoder usable") {
   CHECK(refused({2, -1, 3}, {0, 3}).find("id -1") != std::string::npos);
   CHECK(refused({2, 512, 3}, {0, 3}).find("id 512") != std::string::npos);
   CHECK(refused(random_prompt(101, 1), {0, 101}).find("101 tokens, the limit is 100") != std::string::npos);
-  Batch too_many;
+  PromptBatch too_many;
   for (int i = 0; i < 31; ++i)
     too_many.add(random_prompt(100, 1));
   CHECK(refused(too_many.ids, too_many.offsets).find("3100 tokens, the limit is 3000") != std::string::npos);
@@ -181,21 +171,25 @@ TEST_CASE("A sink that throws ends the pass and leaves the encoder usable") {
     }
   };
   EncoderTesting testing(small_config(16));
-  const Batch batch = batch_of({random_prompt(20, 1)});
+  const PromptBatch batch = batch_of({random_prompt(20, 1)});
   const CollectingSink before = testing.encode(batch);
   ThrowingSink sink;
-  CHECK_THROWS_AS(testing.encoder().forward(batch.packed(), sink), std::runtime_error);
+  NoLinks links;
+  CHECK_THROWS_AS(testing.encoder().forward(batch.packed(), links, sink), std::runtime_error);
   const CollectingSink after = testing.encode(batch);
   for (std::int64_t index = 0; index < before.count(); ++index) {
     CHECK(compare_bits(after.rows(index, 0, 20), before.rows(index, 0, 20)).ok);
   }
 }
 
-TEST_CASE("The encoder says what memory it has") {
-  EncoderTesting testing(small_config(16));
-  CHECK(testing.encoder().weight_bytes() > 512 * 48 * 4);
-  CHECK(testing.encoder().workspace_bytes() > 3000 * 48 * 4 * 3);
-  CHECK(testing.encoder().max_batch_tokens() == 3000);
+TEST_CASE("The workspace has room for the residual stream and the wider block, and no more than both") {
+  const EncoderTesting testing(small_config(16));
+  // Three rows of D, then attention's (H + 2K) S + H S or the feed-forward's 2F + F, whichever is wider: here
+  // 384 against 240; ids, positions and two tables of 1024 positions; each part is rounded up to 256 bytes.
+  constexpr std::uint64_t kExact = 3000 * 4 * (3 * 48 + 384 + 2) + 2 * 1024 * 32 * 4;
+  CHECK(testing.workspace().size_bytes() >= kExact);
+  CHECK(testing.workspace().size_bytes() < kExact + 9 * 256);
+  CHECK(testing.workspace().max_batch_tokens() == 3000);
 }
 
 }  // namespace gemmad
