@@ -77,7 +77,8 @@ TEST_CASE("Every row stores into its own member") {
     if (const auto* integer = std::get_if<IntegerField>(&row.field)) {
       other = integer->max;
     } else if (const auto* choice = std::get_if<EnumField>(&row.field)) {
-      other = choice->names.back() == get_value(row, config) ? choice->names.front() : choice->names.back();
+      other = choice->names.back() == get_value(row, config).get<std::string>() ? choice->names.front()
+                                                                                : choice->names.back();
     } else if (std::holds_alternative<IntegerListField>(row.field)) {
       other = json::array({3, 1});
     } else {

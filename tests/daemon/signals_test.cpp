@@ -89,8 +89,10 @@ int end_of_watched_child(int stops_before, const Body& body) {
       std::raise(SIGTERM);
       signals.take();
     }
-    const SecondSignalWatch watch(signals);
-    body(signals);
+    {
+      const SecondSignalWatch watch(signals);
+      body(signals);
+    }
     ::_exit(0);
   }
   int status = 0;
