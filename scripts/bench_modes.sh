@@ -4,11 +4,12 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$root/scripts/daemon_process.sh"
 build=$root/build/release
 model="" out=$root/build/bench_modes.jsonl requests=20
 ranks_list="1 2 4" modes="sharded:tensor sharded:layer batch_parallel adaptive" cases="128 128,128 1024 8x128"
 launch_options=() gemmad_options=() bench_options=()
-daemon="" client="" run_dir="" all_well=true
+client="" run_dir="" all_well=true
 
 usage() {
   cat <<TEXT
@@ -39,37 +40,12 @@ die() {
   exit 2
 }
 
-# True when the daemon has ended within that many tenths of a second.
-ended_within() {
-  local tenth
-  for ((tenth = 0; tenth < $1; ++tenth)); do
-    kill -0 "$daemon" 2>/dev/null || return 0
-    sleep 0.1
-  done
-  return 1
-}
-
-# Ends the daemon, kindly first. The launcher passes the signals on.
-end_daemon() {
-  [[ -n $daemon ]] || return 0
-  kill -TERM "$daemon" 2>/dev/null || true
-  if ! ended_within 300; then
-    kill -TERM "$daemon" 2>/dev/null || true
-    if ! ended_within 100; then
-      pkill -KILL -P "$daemon" 2>/dev/null || true
-      kill -KILL "$daemon" 2>/dev/null || true
-    fi
-  fi
-  wait "$daemon" 2>/dev/null || true
-  daemon=""
-}
-
 clean_up() {
   local status=$?
   trap - EXIT
   trap '' INT TERM
   [[ -z $client ]] || kill -KILL "$client" 2>/dev/null || true
-  end_daemon
+  end_daemon 300
   [[ -z $run_dir ]] || rm -rf "$run_dir"
   exit "$status"
 }
@@ -176,7 +152,7 @@ start_daemon() {
   kill -KILL "$client" 2>/dev/null || true
   wait "$client" 2>/dev/null || true
   client=""
-  end_daemon
+  end_daemon 300
   : >"$run_dir/info.json"
   return 1
 }
@@ -193,7 +169,7 @@ run_combination() {
     append_line "$ranks" "$mode" "$case"
     [[ ! -s $run_dir/bench.json ]] || cat "$run_dir/bench.err" >&2
   done
-  end_daemon
+  end_daemon 300
 }
 
 read_options() {

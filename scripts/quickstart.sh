@@ -4,10 +4,11 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$root/scripts/daemon_process.sh"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gemmad
 model="" ranks=2 prompts=$root/scripts/quickstart_prompts.json out=$root/build/quickstart
 bin=$root/build/release/daemon
-daemon="" follower="" run_dir="" doing="reading the options"
+follower="" run_dir="" doing="reading the options"
 
 usage() {
   cat <<TEXT
@@ -31,37 +32,12 @@ fail() {
   exit 1
 }
 
-# True when the daemon has ended within that many tenths of a second.
-ended_within() {
-  local tenth
-  for ((tenth = 0; tenth < $1; ++tenth)); do
-    kill -0 "$daemon" 2>/dev/null || return 0
-    sleep 0.1
-  done
-  return 1
-}
-
-# Ends the daemon, kindly first: also after Ctrl-C nothing stays behind. The launcher passes the signals on.
-end_daemon() {
-  [[ -n $daemon ]] || return 0
-  kill -TERM "$daemon" 2>/dev/null || true
-  if ! ended_within 50; then
-    kill -TERM "$daemon" 2>/dev/null || true
-    if ! ended_within 100; then
-      pkill -KILL -P "$daemon" 2>/dev/null || true
-      kill -KILL "$daemon" 2>/dev/null || true
-    fi
-  fi
-  wait "$daemon" 2>/dev/null || true
-  daemon=""
-}
-
 clean_up() {
   local status=$?
   trap - EXIT
   trap '' INT TERM
   [[ -z $follower ]] || kill "$follower" 2>/dev/null || true
-  end_daemon
+  end_daemon 50
   [[ -z $run_dir ]] || rm -rf "$run_dir"
   if ((status != 0)); then
     echo "quickstart: failed (status $status) while: $doing" >&2

@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from harness import BOS, Daemon
+from harness import BOS, Client, Daemon
 from modes import BATCH_PARALLEL, LAYER, MODES, TENSOR
 from processes import cpu_seconds, poll, process_stat
 
@@ -48,6 +48,12 @@ class FailureTestCase(unittest.TestCase):
             daemon.show_log()
             raise
 
+    def assert_nobody_listens(self, daemon):
+        """Files of sockets may stay where a rank was killed; the next start replaces them."""
+        for name in daemon.sockets():
+            with self.assertRaises(ConnectionRefusedError):
+                Client(str(daemon.folder / name))
+
     def assert_unanswered(self, client):
         with self.assertRaises((EOFError, ConnectionError)):
             client.read_line()
@@ -68,6 +74,7 @@ class Killed(FailureTestCase):
             daemon.signal_rank(rank, signal.SIGKILL)
             self.assert_ended(daemon, since)
             self.assert_unanswered(client)
+            self.assert_nobody_listens(daemon)
             again = self.start(folder=folder, **settings)
             self.assertEqual(len(again.sockets()), 1 + RANKS)
             self.assert_serves(again)
@@ -90,6 +97,7 @@ class Killed(FailureTestCase):
             thread = threading.Thread(target=self.switch_on_and_on, args=(daemon,))
             thread.start()
             self.addCleanup(thread.join)
+            self.addCleanup(daemon.destroy)  # before it: then the thread ends
             poll(lambda: daemon.log().count("new settings in force") >= 5, "it has switched a few times")
             client.send_request("encode", **LARGE)
             return client
@@ -117,7 +125,7 @@ class Hanging(FailureTestCase):
     """SIGSTOP, with time limits of two seconds."""
 
     def start(self, **settings):
-        return super().start(collective_timeout_ms=TIMEOUT_MS, compute_timeout_ms=TIMEOUT_MS, heartbeat_ms=50, **settings)
+        return super().start(collective_timeout_ms=TIMEOUT_MS, compute_timeout_ms=TIMEOUT_MS, **{"heartbeat_ms": 50, **settings})
 
     def check(self, daemon, rank, client=None):
         since = self.stop(daemon, rank)
@@ -161,6 +169,15 @@ class Hanging(FailureTestCase):
 
     def test_rank_0_while_idle(self):
         self.check(self.start(**TENSOR), 0)
+
+    def test_while_the_others_wake(self):
+        daemon = self.start(**TENSOR, heartbeat_ms=60000)
+        with daemon.client() as client:
+            self.assertTrue(client.call("sleep")["asleep"])
+            since = self.stop(daemon, 1)
+            client.send_request("encode", prompts=["a"], layers=[8])
+            self.assert_ended(daemon, since)
+        self.assert_blames(daemon, 1)
 
 
 if __name__ == "__main__":

@@ -150,10 +150,6 @@ class TextOnlyTwoRanks(EveryWay, ModeTestCase):
     DAEMON = {"ranks": 2, "model": TEXT_TINY}
 
 
-class TextOnlyThreeRanks(EveryWay, ModeTestCase):
-    DAEMON = {"ranks": 3, "model": TEXT_TINY}
-
-
 class TextOnlyFourRanks(EveryWay, ModeTestCase):
     DAEMON = {"ranks": 4, "model": TEXT_TINY}
 

@@ -132,6 +132,8 @@ class Lines(RequestTestCase):
     def test_an_unknown_field_is_refused_by_name(self):
         self.refused({"id": 1, "op": "encode", "prompts": ["a"], "promts": []}, "bad_request", "promts")
         self.refused({"id": 1, "op": "health", "now": True}, "bad_request", "now")
+        self.refused({"id": 1, "op": "sleep", "now": True}, "bad_request", "now")
+        self.refused({"id": 1, "op": "switch", "mode": "sharded", "segment_mib": 1}, "bad_request", "segment_mib")
         self.refused({"id": 1, "op": "encode", "prompts": [{"input_ids": [2], "text": "a"}]}, "bad_request", "text")
 
     def test_wrong_types_and_values_are_refused_by_field(self):
@@ -144,6 +146,8 @@ class Lines(RequestTestCase):
             "name": [None, "", 7, "x" * 129],
             "deadline_ms": [None, 0, -1, 1.5, "10", 86400001, 2**63],
             "return_input_ids": [None, 1, "yes"],
+            "prefer": [None, "", "both", 1, ["deal"]],
+            "readers": [None, 0, -1, 1.5, "2", 1000001, 2**63],
         }.items():
             for value in values:
                 with self.subTest(f"{field}: {value!r:.60}"):

@@ -329,7 +329,7 @@ class CommandLine(unittest.TestCase):
     def test_help_names_every_setting_and_op(self):
         text = self.run_gemmad("--help").stdout
         keys = json.loads(self.run_gemmad("--print-config", "--model", "m").stdout)
-        ops = ["encode", "tokenize", "info", "health", "metrics", "cancel", "shutdown"]
+        ops = ["encode", "tokenize", "info", "health", "metrics", "cancel", "switch", "sleep", "wake", "shutdown"]
         for word in [*keys, *ops]:
             self.assertRegex(text, rf"(?m)^ *{word} ")
 
