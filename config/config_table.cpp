@@ -88,7 +88,9 @@ constexpr ConfigRow kRows[] = {
     {"collective_timeout_ms", IntegerField{&C::collective_timeout_ms, 1000, 3600000}, "ms", kFixed,
      "how long a rank waits for the others before all of them stop"},
     {"compute_timeout_ms", IntegerField{&C::compute_timeout_ms, 1000, 86400000}, "ms", kFixed,
-     "how long a rank waits for the slowest one to compute a batch before all of them stop"},
+     "how long a rank waits for the slowest one to compute a batch, or to take up another mode, before all "
+     "of "
+     "them stop"},
     {"compute_threads", IntegerField{&C::compute_threads, 0, 1024}, "threads", kFixed,
      "threads that compute in a rank; 0 is the node's cores divided by its ranks"},
     {"log_level", enum_field<&C::log_level>(kLogLevelNames), "", kRunTime, "least severity that is logged"},

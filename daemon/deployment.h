@@ -33,7 +33,8 @@ struct DeploymentParts {
   const Places& places;
   std::int64_t max_batch_tokens = 8192;
   std::chrono::milliseconds exchange_timeout{60'000};  // answers that need no computing
-  std::chrono::milliseconds compute_timeout{600'000};  // another rank's forward pass
+  std::chrono::milliseconds compute_timeout{
+      600'000};  // another rank's forward pass, or its load from the node's memory
 };
 
 /// Made anew for every mode and after every sleep. Used by the engine thread alone.

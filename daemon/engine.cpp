@@ -31,9 +31,11 @@ std::vector<FailureNotice> notices(const Batch& batch, const std::string& reason
 
 }  // namespace
 
-Engine::Engine(const EngineParts& parts, std::chrono::milliseconds exchange_timeout,
-               std::function<RankIdentity()> identity)
-    : parts_(parts), exchange_timeout_(exchange_timeout), identity_(std::move(identity)) {
+Engine::Engine(const EngineParts& parts, const DaemonConfig& config, std::function<RankIdentity()> identity)
+    : parts_(parts),
+      exchange_timeout_(config.collective_timeout_ms),
+      heartbeat_(config.heartbeat_ms),
+      identity_(std::move(identity)) {
   tell_identities();
 }
 
@@ -91,12 +93,14 @@ void Engine::reconfigure(const std::string& settings) {
   if (!(shard_settings(wanted) == parts_.residency.settings()))
     parts_.residency.deploy(shard_settings(wanted));
   if (parts_.store != nullptr) parts_.store->set_ttl(std::chrono::milliseconds(wanted.result_ttl_ms));
+  heartbeat_ = std::chrono::milliseconds(wanted.heartbeat_ms);
   set_log_level(wanted.log_level);
 }
 
 std::vector<RankStatus> Engine::exchange_status() {
   RankStatus status = rank_status(parts_.store);
   status.tokens = parts_.runner.num_tokens();
+  status.stop_asked = parts_.stop_asked;
   return gather(parts_.bootstrap, status, exchange_timeout_);
 }
 

@@ -1,12 +1,14 @@
 // What a rank's engine thread does on rank 0's word, in step with the other ranks.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "config/daemon_config.h"
 #include "daemon/batch_runner.h"
 #include "daemon/order.h"
 #include "daemon/rank_status.h"
@@ -20,14 +22,14 @@ struct EngineParts {
   Residency& residency;
   BatchRunner& runner;
   ResultStore* store = nullptr;  // null where another rank publishes
+  const std::atomic<bool>& stop_asked;
 };
 
 /// Every call is collective. Throws BootstrapError when a rank is lost: fatal.
 class Engine {
  public:
   /// `identity` tells what this rank is and holds now; it is asked after every change.
-  Engine(const EngineParts& parts, std::chrono::milliseconds exchange_timeout,
-         std::function<RankIdentity()> identity);
+  Engine(const EngineParts& parts, const DaemonConfig& config, std::function<RankIdentity()> identity);
 
   /// Wakes the ranks first where they sleep; when that fails, the jobs fail, and the ranks sleep on.
   BatchReport run(const Batch& batch);
@@ -42,6 +44,8 @@ class Engine {
   /// Grows with every change.
   std::uint64_t version() const { return version_; }
   Residency& residency() { return parts_.residency; }
+  /// Without a word from rank 0 for so long, it hangs or died.
+  std::chrono::milliseconds longest_silence() const { return heartbeat_ + exchange_timeout_; }
 
  private:
   void tell_identities();
@@ -49,6 +53,7 @@ class Engine {
 
   EngineParts parts_;
   std::chrono::milliseconds exchange_timeout_;
+  std::chrono::milliseconds heartbeat_;
   std::function<RankIdentity()> identity_;
   std::vector<RankIdentity> identities_;
   std::uint64_t version_ = 0;

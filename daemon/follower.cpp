@@ -1,18 +1,27 @@
 #include "daemon/follower.h"
 
+#include <string>
+
 #include "daemon/announcement.h"
 
 namespace gemmad {
 
 namespace {
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kLookUpEvery{1000};
-}
+}  // namespace
 
 void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& alive) {
-  for (;;) {
+  for (auto heard = Clock::now();;) {
     alive();
     const auto message = bootstrap.wait_announcement(kLookUpEvery);
-    if (!message) continue;
+    if (!message) {
+      // Rank 0 announces a heartbeat when it has nothing else to say.
+      if (Clock::now() - heard <= engine.longest_silence()) continue;
+      throw BootstrapError("no answer from rank 0: not a word of it for " +
+                           std::to_string(engine.longest_silence().count()) + " ms; it hangs or died");
+    }
     const Announcement announcement = decode_announcement(*message);
     switch (announcement.kind) {
       case AnnouncementKind::kHeartbeat:
@@ -28,6 +37,7 @@ void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& a
       case AnnouncementKind::kStop:
         return;
     }
+    heard = Clock::now();
   }
 }
 

@@ -9,8 +9,8 @@
 namespace gemmad {
 
 /// Runs until rank 0 announces the stop. `alive` is called at least once a second; what it throws ends the
-/// loop. Throws BootstrapError when a rank is lost, CodecError for an announcement of another build: both
-/// fatal.
+/// loop. Throws BootstrapError when a rank is lost or rank 0 is silent for too long, CodecError for an
+/// announcement of another build: both fatal.
 void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& alive);
 
 }  // namespace gemmad

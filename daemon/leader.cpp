@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "config/daemon_config.h"
 
 namespace gemmad {
@@ -46,7 +48,15 @@ void Leader::announce(const Announcement& announcement) {
 
 void Leader::beat() {
   announce({AnnouncementKind::kHeartbeat, {}, {}});
-  parts_.status.set_ranks(parts_.engine.exchange_status());
+  hear(parts_.engine.exchange_status());
+}
+
+void Leader::hear(std::vector<RankStatus> ranks) {
+  const bool stop_asked =
+      std::any_of(ranks.begin(), ranks.end(), [](const RankStatus& status) { return status.stop_asked; });
+  parts_.status.set_ranks(std::move(ranks));
+  // Whoever watches rank 0's doorbell stops the daemon.
+  if (stop_asked) parts_.bootstrap.ring_rank_0();
 }
 
 void Leader::execute(const Order& order) {
@@ -95,7 +105,7 @@ void Leader::run_batch(JobQueue::Work work) {
   announce(announcement);
   BatchReport report = parts_.engine.run(announcement.batch);
   // Nobody hears of a result before every rank has published it.
-  parts_.status.set_ranks(parts_.engine.exchange_status());
+  hear(parts_.engine.exchange_status());
   tell_changes();
   parts_.status.set_encoding(false);
   idle_since_ = Clock::now();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "comm/bootstrap.h"
 #include "daemon/announcement.h"
@@ -43,6 +44,7 @@ class Leader {
   void run_batch(JobQueue::Work work);
   void hand_over(JobQueue::Work work, BatchReport report, Clock::time_point started);
   void beat();
+  void hear(std::vector<RankStatus> ranks);
   void count(const BatchReport& report, std::int64_t prompts, std::int64_t tokens);
 
   LeaderParts parts_;

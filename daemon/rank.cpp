@@ -147,7 +147,7 @@ class Rank {
     const OutputFacts outputs{model_.num_layers, model_.hidden_size, ops_->compute_dtype()};
     runner_.emplace(bootstrap_, *ops_, Output{places_, *segment_, store}, outputs,
                     BatchRunner::Timeouts{exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
-    engine_.emplace(EngineParts{bootstrap_, *residency_, *runner_, store}, exchange_timeout(),
+    engine_.emplace(EngineParts{bootstrap_, *residency_, *runner_, store, stop_asked_}, config_,
                     [this] { return identity(); });
     if (publishes()) start_endpoint();
     // Nobody is told of a socket that does not listen yet.
@@ -195,8 +195,9 @@ class Rank {
 
   /// A rank other than 0 was told to stop: rank 0 stops all. Settings are rank 0's to read.
   void pass_on_stop() {
-    if (take_signal() == OutsideWord::kStop && !bootstrap_.ring_rank_0())
-      spdlog::warn("cannot reach rank 0 from this node: send it the signal, or use gemmactl shutdown");
+    if (take_signal() != OutsideWord::kStop || bootstrap_.ring_rank_0()) return;
+    // From another node the word goes with the next heartbeat.
+    stop_asked_ = true;
   }
 
   void lead() {
@@ -238,6 +239,7 @@ class Rank {
   const int rank_;
   const bool is_leader_;
   std::atomic<bool> endpoint_failed_ = false;
+  std::atomic<bool> stop_asked_ = false;
 
   Places places_;
   int publisher_ = 0;                             // of this rank's place

@@ -38,9 +38,10 @@ struct RankStatus {
   std::uint64_t num_leases = 0;
   std::uint64_t rss_bytes = 0;
   std::uint64_t tokens = 0;  // computed by this rank so far
+  bool stop_asked = false;   // of this rank, which could not tell rank 0 in a quicker way
 };
 
-/// This rank's, now, but for `tokens`. Reads /proc. `store` may be null.
+/// This rank's, now, but for `tokens` and `stop_asked`. Reads /proc. `store` may be null.
 RankStatus rank_status(const ResultStore* store);
 
 /// Copies as much of `text` as fits, zero-terminated.

@@ -13,7 +13,8 @@
 namespace gemmad {
 
 namespace {
-// Loading may take this much longer on one rank than on another.
+// Reading the files may take this much longer on one rank than on another. Later changes are copies in
+// memory, and have the time of a forward pass.
 constexpr std::chrono::minutes kLoadTimeout{30};
 /// Asked first: the kernel would rather kill a process than refuse it memory.
 void check_memory(const ShardPlan& plan, const DeploymentParts& parts) {
@@ -45,7 +46,7 @@ void Residency::load(const ModelFiles& files, WeightsCache cache, const ShardSet
     source_ = files.checkpoint();
     if (is_first) line.emplace("loading the model");
   }
-  deployment_ = make(settings, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+  deployment_ = make(settings, kLoadTimeout, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
     if (line) line->update(done_bytes, total_bytes);
     interrupt();
   });
@@ -86,9 +87,10 @@ void Residency::fill_cache(const ModelFiles& files, const Interrupt& interrupt) 
   source_ = cache;
 }
 
-std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, const LoadProgress& progress) {
+std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::chrono::milliseconds timeout,
+                                            const LoadProgress& progress) {
   std::unique_ptr<Deployment> made;
-  agree(parts_.bootstrap, kLoadTimeout, [&] {
+  agree(parts_.bootstrap, timeout, [&] {
     ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
     check_memory(plan, parts_);
     made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress);
@@ -105,7 +107,7 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, const
 }
 
 void Residency::deploy(const ShardSettings& settings) {
-  agree(parts_.bootstrap, kLoadTimeout,
+  agree(parts_.bootstrap, parts_.exchange_timeout,
         [&] { make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks); });
   if (asleep()) {
     settings_ = settings;
@@ -114,12 +116,12 @@ void Residency::deploy(const ShardSettings& settings) {
   // The device may not hold two deployments at once.
   deployment_ = nullptr;
   try {
-    deployment_ = make(settings, {});
+    deployment_ = make(settings, parts_.compute_timeout, {});
     settings_ = settings;
   } catch (const StepFailed& error) {
     const std::string reason = error.what();
     try {
-      deployment_ = make(settings_, {});
+      deployment_ = make(settings_, parts_.compute_timeout, {});
     } catch (const StepFailed& again) {
       throw std::runtime_error("after a switch that failed (" + reason +
                                ") the former mode could not be taken up again: " + again.what());
@@ -133,7 +135,7 @@ void Residency::sleep() {
 }
 
 void Residency::wake() {
-  if (asleep()) deployment_ = make(settings_, {});
+  if (asleep()) deployment_ = make(settings_, parts_.compute_timeout, {});
 }
 
 }  // namespace gemmad

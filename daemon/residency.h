@@ -1,6 +1,7 @@
 // The model on this rank: where its weights come from, how it is deployed now, awake or asleep.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,7 +51,8 @@ class Residency {
 
  private:
   void fill_cache(const ModelFiles& files, const Interrupt& interrupt);
-  std::unique_ptr<Deployment> make(const ShardSettings& settings, const LoadProgress& progress);
+  std::unique_ptr<Deployment> make(const ShardSettings& settings, std::chrono::milliseconds timeout,
+                                   const LoadProgress& progress);
 
   DeploymentParts parts_;
   std::shared_ptr<const WeightSource> source_;

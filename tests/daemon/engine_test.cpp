@@ -1,5 +1,6 @@
 #include "daemon/engine.h"
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -40,7 +41,9 @@ struct EngineRank {
         rank(bootstrap, {Segments::kPerRank, 256, "gemma3-tiny", ops.get()}),
         residency(rank.parts()) {
     residency.load(rank.files(), WeightsCache::kNode, shard_settings(config), [] {});
-    engine.emplace(EngineParts{bootstrap, residency, rank.runner(), rank.store()}, TestRank::kTimeout,
+    DaemonConfig timed = config;
+    timed.collective_timeout_ms = TestRank::kTimeout.count();
+    engine.emplace(EngineParts{bootstrap, residency, rank.runner(), rank.store(), stop_asked}, timed,
                    [this] { return identity(); });
   }
 
@@ -68,6 +71,7 @@ struct EngineRank {
   std::unique_ptr<Ops> ops;
   TestRank rank;
   Residency residency;
+  std::atomic<bool> stop_asked = false;
   std::optional<Engine> engine;
   JobId next_job = 1;
 };
@@ -216,6 +220,27 @@ TEST_CASE("Ranks tell each other their segments and tokens") {
       require(status.num_results == 1, "its result");
       require(status.tokens == 12, "all work on all tokens of a tensor group");
     }
+  });
+}
+
+TEST_CASE("A rank that was asked to stop tells with its status") {
+  run_ranks(3, [](Bootstrap& bootstrap) {
+    EngineRank rank(bootstrap);
+    rank.stop_asked = rank.rank.number() == 2;
+    const std::vector<RankStatus> all = rank.engine->exchange_status();
+    for (std::size_t other = 0; other < all.size(); ++other)
+      require(all[other].stop_asked == (other == 2), "that one alone");
+  });
+}
+
+TEST_CASE("A new heartbeat changes how long rank 0 may be silent") {
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    EngineRank rank(bootstrap);
+    const auto before = rank.engine->longest_silence();
+    DaemonConfig config = config_of(Mode::kSharded);
+    config.heartbeat_ms = 5000;
+    rank.execute(reconfigure(config));
+    require(rank.engine->longest_silence() == before + std::chrono::milliseconds(4000), "by as much");
   });
 }
 
