@@ -60,7 +60,10 @@ class Requests {
     while (!test(what)) {
       const auto waited = Clock::now() - start;
       if (waited > timeout) {
-        throw BootstrapError(std::string(what) + ": no answer from " + missing() + " within " +
+        const std::string who = missing();
+        // Answers that came while this rank itself stood still.
+        if (who.empty()) continue;
+        throw BootstrapError(std::string(what) + ": no answer from " + who + " within " +
                              std::to_string(timeout.count()) + " ms; it hangs or died");
       }
       if (waited < std::chrono::microseconds(200)) {
@@ -100,7 +103,7 @@ class Requests {
                          std::to_string(count) + " bytes came, expected " + std::to_string(entry.receives));
   }
 
-  /// "rank 2", "ranks 2, 3".
+  /// "rank 2", "ranks 2, 3"; empty when all have come.
   std::string missing() {
     std::set<int> ranks;
     for (std::size_t i = first_open_; i < requests_.size(); ++i) {
@@ -111,6 +114,7 @@ class Requests {
     std::string text;
     for (const int rank : ranks)
       text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    if (ranks.empty()) return {};
     return (ranks.size() == 1 ? "rank " : "ranks ") + text;
   }
 

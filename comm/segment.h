@@ -14,7 +14,7 @@ namespace gemmad {
 class Segment {
  public:
   /// Makes a segment of at least `size_bytes` (rounded up to whole pages) with its memory really there:
-  /// allocated and mapped, all zero but for the header. Still to be sealed: see share and seal. Blocks for as
+  /// allocated and mapped, all zero but for the header. Still to be sealed. Blocks for as
   /// long as the kernel takes to clear it. Throws std::invalid_argument below kMinSegmentBytes,
   /// std::runtime_error naming both numbers when the host has too little memory, SystemError when a system
   /// call fails.

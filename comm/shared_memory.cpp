@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <stdexcept>
 #include <utility>
@@ -35,10 +36,15 @@ SharedMemory SharedMemory::create(const std::string& name, std::uint64_t size_by
 
 SharedMemory SharedMemory::attach(const std::string& name, const Address& address) {
   const std::string file = "/proc/" + std::to_string(address.pid) + "/fd/" + std::to_string(address.fd);
+  const std::string advice = "; ranks of a node must share one PID namespace and one user";
   FileDescriptor fd(check_system(::open(file.c_str(), O_RDWR | O_CLOEXEC),
-                                 name + ": open " + file +
-                                     " of another rank on this node (ranks of a node must share one PID "
-                                     "namespace and one user)"));
+                                 name + ": open " + file + " of another rank on this node" + advice));
+  struct stat status {};
+  check_system(::fstat(fd.get(), &status), name + ": stat " + file);
+  if (status.st_dev != address.device || status.st_ino != address.inode ||
+      static_cast<std::uint64_t>(status.st_size) != address.size_bytes) {
+    throw std::runtime_error(name + ": " + file + " is not the memory of that rank" + advice);
+  }
   return {name, std::move(fd), address.size_bytes};
 }
 
@@ -64,7 +70,9 @@ SharedMemory::~SharedMemory() {
 }
 
 SharedMemory::Address SharedMemory::address() const {
-  return {::getpid(), fd_.get(), bytes_.size()};
+  struct stat status {};
+  check_system(::fstat(fd_.get(), &status), name_ + ": stat");
+  return {::getpid(), fd_.get(), bytes_.size(), status.st_dev, status.st_ino};
 }
 
 void SharedMemory::allocate(std::uint64_t begin, std::uint64_t end) {

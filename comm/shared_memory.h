@@ -19,6 +19,8 @@ class SharedMemory {
     std::int64_t pid = 0;
     std::int32_t fd = -1;
     std::uint64_t size_bytes = 0;
+    std::uint64_t device = 0;  // which memory it is, wherever pid and fd may lead
+    std::uint64_t inode = 0;
   };
 
   SharedMemory() = default;
@@ -28,7 +30,8 @@ class SharedMemory {
   /// that, SystemError when a system call fails.
   static SharedMemory create(const std::string& name, std::uint64_t size_bytes);
 
-  /// Maps what another process created and still holds. Throws SystemError.
+  /// Maps what another process created and still holds. Throws SystemError, and std::runtime_error when what
+  /// is found is not that.
   static SharedMemory attach(const std::string& name, const Address& address);
 
   SharedMemory(SharedMemory&& other) noexcept;

@@ -1,5 +1,7 @@
 #include "daemon/batch_runner.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -150,6 +152,17 @@ std::span<std::byte> BatchRunner::block_of(const Reserved& job) const {
 }
 
 void BatchRunner::compute(std::vector<Reserved>& jobs, Deployment& deployment, BatchReport& report) {
+  // One cut after the other, in step: a rank that is done early with its own prompts must not wait in a sum
+  // over all ranks for those that are not.
+  for (const Cut cut : {Cut::kDeal, Cut::kSplit}) {
+    const bool wanted = std::any_of(jobs.begin(), jobs.end(),
+                                    [&](const Reserved& job) { return job.runs() && job.plan.cut == cut; });
+    if (wanted) compute_cut(cut, jobs, deployment, report);
+  }
+}
+
+void BatchRunner::compute_cut(Cut cut, std::vector<Reserved>& jobs, Deployment& deployment,
+                              BatchReport& report) {
   struct Report {
     double busy_ms = 0;
     std::array<char, 512> error{};
@@ -162,6 +175,7 @@ void BatchRunner::compute(std::vector<Reserved>& jobs, Deployment& deployment, B
       if (job.runs()) in_hand.push_back({job.job, &job.plan, &job.layout, block_of(job)});
     }
     for (const PartInHand& part : deployment.parts()) {
+      if (part.cut != cut) continue;
       tokens_ += static_cast<std::uint64_t>(
           compute_part(in_hand, part, deployment.routes(), bootstrap_.info().rank, ops_));
     }
@@ -169,6 +183,8 @@ void BatchRunner::compute(std::vector<Reserved>& jobs, Deployment& deployment, B
     throw;  // a rank is lost
   } catch (const std::exception& error) {
     const std::string text = error.what();
+    // Ranks that wait for this one in the pass will only see that it is out of step.
+    spdlog::error("forward pass: {}", text);
     mine.error = fixed_text<sizeof mine.error>(text.empty() ? "unknown error" : text);
   }
   const auto in_links = deployment.time_in_links() - links_before;
@@ -181,8 +197,9 @@ void BatchRunner::compute(std::vector<Reserved>& jobs, Deployment& deployment, B
     if (error.empty() && all[rank].error[0] != '\0')
       error = "rank " + std::to_string(rank) + ": " + all[rank].error.data();
   }
-  for (Reserved& job : jobs)
-    job.error = error;
+  for (Reserved& job : jobs) {
+    if (job.runs()) job.error = error;
+  }
 }
 
 void BatchRunner::deliver(const std::vector<Reserved>& jobs, Deployment& deployment) {

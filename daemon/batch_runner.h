@@ -54,8 +54,9 @@ class BatchRunner {
               Timeouts timeouts)
       : bootstrap_(bootstrap), ops_(ops), output_(output), facts_(facts), timeouts_(timeouts) {}
 
-  /// Collective. A job that some rank refuses, or that some rank fails to compute, fails alike on all ranks;
-  /// the runner is as good as before. Throws BootstrapError when a rank is lost: fatal.
+  /// Collective. A job that some rank refuses, or that a rank which computes alone fails to compute, fails
+  /// alike on all ranks; the runner is as good as before. Throws BootstrapError when a rank is lost, or fails
+  /// where others of its replica wait for it: fatal.
   BatchReport run(const Batch& batch, Deployment& deployment);
 
   /// Tells the readers of jobs that will not run. Not collective.
@@ -70,6 +71,7 @@ class BatchRunner {
   std::vector<Reserved> reserve(const Batch& batch, const Deployment& deployment);
   void exchange_verdicts(std::vector<Reserved>& jobs);
   void compute(std::vector<Reserved>& jobs, Deployment& deployment, BatchReport& report);
+  void compute_cut(Cut cut, std::vector<Reserved>& jobs, Deployment& deployment, BatchReport& report);
   void deliver(const std::vector<Reserved>& jobs, Deployment& deployment);
   void settle(const std::vector<Reserved>& jobs, BatchReport& report);
   std::span<std::byte> block_of(const Reserved& job) const;

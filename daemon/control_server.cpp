@@ -54,33 +54,28 @@ ControlServer::~ControlServer() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ControlServer::completed(std::vector<CompletedJob> jobs) {
+void ControlServer::hand_over(const std::function<void()>& put) {
   {
     const std::lock_guard lock(mutex_);
-    std::move(jobs.begin(), jobs.end(), std::back_inserter(completed_));
+    put();
   }
   server_.wake();
+}
+
+void ControlServer::completed(std::vector<CompletedJob> jobs) {
+  hand_over([&] { std::move(jobs.begin(), jobs.end(), std::back_inserter(completed_)); });
 }
 
 void ControlServer::changed(DaemonFacts facts) {
-  const std::lock_guard lock(mutex_);
-  changed_ = std::move(facts);
+  hand_over([&] { changed_ = std::move(facts); });
 }
 
 void ControlServer::ended(std::uint64_t ticket, OrderOutcome outcome) {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_.emplace_back(ticket, std::move(outcome));
-  }
-  server_.wake();
+  hand_over([&] { ended_.emplace_back(ticket, std::move(outcome)); });
 }
 
 void ControlServer::drained() {
-  {
-    const std::lock_guard lock(mutex_);
-    drained_ = true;
-  }
-  server_.wake();
+  hand_over([&] { drained_ = true; });
 }
 
 void ControlServer::join() {
@@ -92,7 +87,6 @@ void ControlServer::run() {
   try {
     for (;;) {
       server_.run_once(time_to_next_deadline());
-      take_changes();
       answer_orders();
       answer_completed();
       answer_expired();
@@ -164,10 +158,7 @@ bool ControlServer::keeps_half_closed(ClientId client) {
 
 void ControlServer::handle(ClientId client, const RequestId& id, const EncodeRequest& request) {
   if (draining_) return refuse(client, id, "shutting_down", "the daemon is stopping");
-  if (is_duplicate(client, id)) {
-    return refuse(client, id, "duplicate_id",
-                  "a request with this id still waits for its reply on this connection");
-  }
+  if (is_duplicate(client, id)) return refuse_duplicate(client, id);
   const auto now = Clock::now();
   QueuedJob queued;
   queued.job = make_job(request, parts_.tokenizer, prompt_limits_);
@@ -242,7 +233,7 @@ void ControlServer::handle(ClientId client, const RequestId& id, const CancelReq
 
 void ControlServer::handle(ClientId client, const RequestId& id, const SwitchRequest& request) {
   try {
-    give_order(client, id, OrderKind::kReconfigure, switched_settings(facts_.config, request));
+    give_order(client, id, OrderKind::kReconfigure, wanted_change(facts_.config, request));
   } catch (const ConfigError& error) {
     refuse(client, id, "bad_request", error.what());
   }
@@ -258,6 +249,7 @@ void ControlServer::handle(ClientId client, const RequestId& id, const WakeReque
 
 void ControlServer::give_order(ClientId client, const RequestId& id, OrderKind kind, std::string settings) {
   if (draining_) return refuse(client, id, "shutting_down", "the daemon is stopping");
+  if (is_duplicate(client, id)) return refuse_duplicate(client, id);
   if (!desk_.give({client, id}, kind, std::move(settings)))
     refuse(client, id, "queue_full", "too many switches, sleeps and wakes wait already; try again later");
 }
@@ -291,7 +283,12 @@ JobId ControlServer::find_target(ClientId client, const CancelRequest& request) 
   return named == owed_.end() ? 0 : named->first;
 }
 
+void ControlServer::refuse_duplicate(ClientId client, const RequestId& id) {
+  refuse(client, id, "duplicate_id", "a request with this id still waits for its reply on this connection");
+}
+
 bool ControlServer::is_duplicate(ClientId client, const RequestId& id) const {
+  if (desk_.owes(client, id)) return true;
   const auto owed = owed_by_client_.find(client);
   return owed != owed_by_client_.end() && owed->second.count(id) > 0;
 }
@@ -302,6 +299,8 @@ void ControlServer::begin_drain() {
   spdlog::info("stopping: {} jobs wait or run", parts_.queue.num_waiting() + parts_.queue.num_running());
   drain_deadline_ = Clock::now() + std::chrono::milliseconds(facts_.config.drain_ms);
   server_.stop_listening();
+  for (const OrderDesk::Giver& giver : desk_.withdraw_all())
+    refuse(giver.client, giver.request, "shutting_down", "the daemon stops instead");
   parts_.queue.close();
 }
 
@@ -326,6 +325,8 @@ void ControlServer::answer_orders() {
     const std::lock_guard lock(mutex_);
     ended.swap(ended_);
   }
+  // What an order has changed was told before its end.
+  take_changes();
   for (const auto& [ticket, outcome] : ended) {
     parts_.metrics.add("gemmad_orders_total{result=\"" + (outcome.done ? std::string("ok") : outcome.code) +
                        "\"}");

@@ -45,8 +45,8 @@ struct OutsideSource {
   std::function<OutsideWord()> take;
 };
 
-/// Runs the thread "control" from construction until the engine has drained. Everything but completed(),
-/// drained() and join() happens on that thread.
+/// Runs the thread "control" from construction until the engine has drained. Everything but the calls of
+/// CompletionSink and join() happens on that thread.
 class ControlServer final : public CompletionSink, private LineServer::Handler {
  public:
   /// `facts`: how the daemon stands at the start. `load_settings` reads the settings anew, on the control
@@ -80,6 +80,7 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   void on_disconnect(ClientId client) override;
   bool keeps_half_closed(ClientId client) override;
 
+  void hand_over(const std::function<void()>& put);
   void run();
   void handle(ClientId client, const RequestId& id, const EncodeRequest& request);
   void handle(ClientId client, const RequestId& id, const TokenizeRequest& request);
@@ -99,6 +100,7 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
                         const std::string& name);
   JobId find_target(ClientId client, const CancelRequest& request) const;
   bool is_duplicate(ClientId client, const RequestId& id) const;
+  void refuse_duplicate(ClientId client, const RequestId& id);
   void begin_drain();
   void end_waiting_jobs();
   void take_changes();

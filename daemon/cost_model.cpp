@@ -13,8 +13,10 @@ double CostTable::at(const std::array<double, kPoints>& ms, std::int64_t num_tok
   while (right + 1 < kPoints && tokens[right] < num_tokens)
     ++right;
   const std::size_t left = right - 1;
-  const double share = static_cast<double>(num_tokens - tokens[left]) /
-                       static_cast<double>(std::max<std::int64_t>(1, tokens[right] - tokens[left]));
+  if (tokens[left] == tokens[right])
+    return ms[left] * static_cast<double>(num_tokens) / static_cast<double>(tokens[left]);
+  const double share =
+      static_cast<double>(num_tokens - tokens[left]) / static_cast<double>(tokens[right] - tokens[left]);
   return std::max(0.0, ms[left] + share * (ms[right] - ms[left]));
 }
 

@@ -15,7 +15,7 @@ namespace gemmad {
 struct CostTable {
   static constexpr std::size_t kPoints = 3;
 
-  std::array<std::int64_t, kPoints> tokens{};  // rising
+  std::array<std::int64_t, kPoints> tokens{};  // positive, none less than the one before
   std::array<double, kPoints> whole_ms{};  // of one rank with the whole model, while the others do the same
   std::array<double, kPoints> split_ms{};  // of all ranks together, each with its slice
 

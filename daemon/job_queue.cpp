@@ -31,6 +31,11 @@ bool JobQueue::push(Order order) {
   return true;
 }
 
+bool JobQueue::remove_order(std::uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  return std::erase_if(orders_, [&](const Order& order) { return order.ticket == ticket; }) > 0;
+}
+
 JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto until = Clock::now() + timeout;

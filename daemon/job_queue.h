@@ -39,6 +39,8 @@ class JobQueue {
 
   /// Orders go before jobs. False, and nothing happens, when closed or when too many wait.
   bool push(Order order);
+  /// False when the order with this ticket does not wait (any more).
+  bool remove_order(std::uint64_t ticket);
 
   struct Work {
     std::vector<Order> orders;  // then there are no jobs

@@ -3,6 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "config/daemon_config.h"
 
@@ -28,8 +30,8 @@ void Leader::run() {
     JobQueue::Work work =
         parts_.queue.take(facts_.config.batch_tokens, std::chrono::milliseconds(facts_.config.heartbeat_ms));
     if (work.closed) break;
-    for (const Order& order : work.orders)
-      execute(order);
+    for (Order& order : work.orders)
+      execute(std::move(order));
     if (work.empty()) {
       sleep_when_idle();
       beat();
@@ -59,10 +61,17 @@ void Leader::hear(std::vector<RankStatus> ranks) {
   if (stop_asked) parts_.bootstrap.ring_rank_0();
 }
 
-void Leader::execute(const Order& order) {
+void Leader::execute(Order order) {
   parts_.status.set_encoding(false);
-  announce({AnnouncementKind::kOrder, {}, order});
-  const OrderOutcome outcome = parts_.engine.execute(order);
+  OrderOutcome outcome;
+  try {
+    complete(order);
+    announce({AnnouncementKind::kOrder, {}, order});
+    outcome = parts_.engine.execute(order);
+  } catch (const ConfigError& error) {
+    outcome.code = "cannot_switch";
+    outcome.message = error.what();
+  }
   if (outcome.done && order.kind == OrderKind::kReconfigure) {
     facts_.config = parse_config(order.settings, "settings");
     spdlog::info("new settings in force: mode {}, strategy {}; took {:.0f} ms", name(facts_.config.mode),
@@ -75,6 +84,13 @@ void Leader::execute(const Order& order) {
   idle_since_ = Clock::now();
   tell_changes();
   parts_.sink.ended(order.ticket, outcome);
+}
+
+void Leader::complete(Order& order) const {
+  if (order.kind != OrderKind::kReconfigure) return;
+  // Onto what is in force now: other orders may have changed it since this one was given.
+  const auto change = nlohmann::json::parse(order.settings);
+  order.settings = effective_config(changed_config(facts_.config, change, "order")).dump();
 }
 
 void Leader::sleep_when_idle() {

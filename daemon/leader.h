@@ -38,7 +38,8 @@ class Leader {
 
  private:
   void announce(const Announcement& announcement);
-  void execute(const Order& order);
+  void execute(Order order);
+  void complete(Order& order) const;
   void sleep_when_idle();
   void tell_changes();
   void run_batch(JobQueue::Work work);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include "comm/bootstrap_mpi.h"
 #include "config/config_schema.h"
@@ -89,6 +90,13 @@ int run_among_ranks(Bootstrap& bootstrap, std::span<const char* const> arguments
   } catch (const StepFailed& error) {
     if (rank == 0) spdlog::critical("cannot start: {}", error.what());
     return kCouldNotStart;
+  } catch (const BootstrapError& error) {
+    // Of ranks that wait for each other in a row only the last one knows for whom: all have a moment to
+    // speak.
+    constexpr std::chrono::seconds kLastWords{1};
+    spdlog::critical("{}; ending all ranks", error.what());
+    std::this_thread::sleep_for(kLastWords);
+    bootstrap.abort(kFailed);
   } catch (const std::exception& error) {
     spdlog::critical("{}; ending all ranks", error.what());
     bootstrap.abort(kFailed);

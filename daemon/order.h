@@ -14,7 +14,9 @@ enum class OrderKind : std::uint8_t {
 
 struct Order {
   OrderKind kind = OrderKind::kReconfigure;
-  std::string settings;      // of kReconfigure: all of them, as parse_config reads them
+  /// Of kReconfigure, a JSON object: on its way to rank 0's engine those that change, and then, for every
+  /// rank, all of them as parse_config reads them.
+  std::string settings;
   std::uint64_t ticket = 0;  // the giver's, not shared among ranks; 0: nobody waits for the outcome
 };
 

@@ -37,16 +37,37 @@ bool OrderDesk::owes(ClientId client) const {
 }
 
 void OrderDesk::forget(ClientId client) {
-  std::erase_if(givers_, [&](const auto& entry) { return entry.second.client == client; });
+  std::erase_if(givers_, [&](const auto& entry) {
+    if (entry.second.client != client) return false;
+    queue_.remove_order(entry.first);
+    return true;
+  });
 }
 
-std::string switched_settings(const DaemonConfig& running, const SwitchRequest& request) {
+bool OrderDesk::owes(ClientId client, const RequestId& request) const {
+  return std::any_of(givers_.begin(), givers_.end(), [&](const auto& entry) {
+    return entry.second.client == client && entry.second.request == request;
+  });
+}
+
+std::vector<OrderDesk::Giver> OrderDesk::withdraw_all() {
+  std::vector<Giver> givers;
+  std::erase_if(givers_, [&](const auto& entry) {
+    if (!queue_.remove_order(entry.first)) return false;
+    givers.push_back(entry.second);
+    return true;
+  });
+  return givers;
+}
+
+std::string wanted_change(const DaemonConfig& running, const SwitchRequest& request) {
   nlohmann::json change = nlohmann::json::object();
   if (request.mode) change["mode"] = *request.mode;
   if (request.strategy) change["strategy"] = *request.strategy;
   if (request.ranks_per_replica) change["ranks_per_replica"] = *request.ranks_per_replica;
   if (request.encoder_ranks) change["encoder_ranks"] = *request.encoder_ranks;
-  return effective_config(changed_config(running, change, "request")).dump();
+  changed_config(running, change, "request");
+  return change.dump();
 }
 
 }  // namespace gemmad

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/line_server.h"
 #include "config/daemon_config.h"
@@ -38,8 +39,11 @@ class OrderDesk {
   /// Who waits for the order that has ended, if anybody does.
   std::optional<Giver> take_giver(std::uint64_t ticket);
   bool owes(ClientId client) const;
-  /// The client has gone.
+  bool owes(ClientId client, const RequestId& request) const;
+  /// The client has gone: what it has waiting is given up.
   void forget(ClientId client);
+  /// Takes back every order that waits, and tells who gave it.
+  std::vector<Giver> withdraw_all();
 
  private:
   JobQueue& queue_;
@@ -48,7 +52,8 @@ class OrderDesk {
   std::map<std::uint64_t, Giver> givers_;  // by ticket
 };
 
-/// The settings that a switch asks for, as an order carries them. Throws ConfigError.
-std::string switched_settings(const DaemonConfig& running, const SwitchRequest& request);
+/// The settings that a switch is to change, as an order carries them. Throws ConfigError for what cannot be
+/// with the `running` ones.
+std::string wanted_change(const DaemonConfig& running, const SwitchRequest& request);
 
 }  // namespace gemmad

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <optional>
@@ -132,7 +133,9 @@ class Rank {
     residency_.emplace(DeploymentParts{bootstrap_, *ops_, model_, transport_, places_, config_.batch_tokens,
                                        exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
     residency_->load(*files_, config_.weights_cache, shard_settings(config_), [this] {
-      if (signals_.take() != 0) throw StepInterrupted("stopped while loading");
+      // Settings that are to be read again have just been read.
+      if (const int signal = signals_.take(); signal != 0 && signal != SIGHUP)
+        throw StepInterrupted("stopped while loading");
     });
     files_.reset();
   }
@@ -161,7 +164,9 @@ class Rank {
     identity.pid = ::getpid();
     identity.node = bootstrap_.info().node;
     identity.publisher = publisher_;
-    check_system(::gethostname(identity.host.data(), identity.host.size() - 1), "ask for this host's name");
+    std::array<char, 256> host{};
+    check_system(::gethostname(host.data(), host.size() - 1), "ask for this host's name");
+    identity.host = fixed_text<sizeof identity.host>(host.data());
     identity.reader_socket = fixed_text<sizeof identity.reader_socket>(reader_socket(config_, publisher_));
     identity.device = fixed_text<sizeof identity.device>(ops_->description());
     identity.disk_bytes = residency_->disk_bytes();

@@ -1,6 +1,8 @@
 #include "daemon/residency.h"
 
+#include <algorithm>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "comm/host_memory.h"
@@ -16,22 +18,34 @@ namespace {
 // Reading the files may take this much longer on one rank than on another. Later changes are copies in
 // memory, and have the time of a forward pass.
 constexpr std::chrono::minutes kLoadTimeout{30};
-/// Asked first: the kernel would rather kill a process than refuse it memory.
-void check_memory(const ShardPlan& plan, const DeploymentParts& parts) {
-  std::uint64_t needed = 0;
+/// Collective. Asked before anything is loaded: the kernel would rather kill a process than refuse it memory.
+/// Returns what is wrong, or nothing.
+std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts) {
+  struct Need {
+    std::int64_t node;
+    std::uint64_t bytes;
+    std::uint64_t available;
+  } mine{parts.bootstrap.info().node, 0, 0};
   for (const Replica& replica : plan.replicas) {
     for (const Shard& shard : replica.shards) {
       if (shard.rank != parts.bootstrap.info().rank) continue;
-      needed += static_cast<std::uint64_t>(shard_size(parts.model, shard).elements) *
-                size_bytes(parts.ops.compute_dtype());
+      mine.bytes += static_cast<std::uint64_t>(shard_size(parts.model, shard).elements) *
+                    size_bytes(parts.ops.compute_dtype());
     }
   }
-  const std::uint64_t available = available_memory_bytes();
-  if (needed > available) {
-    throw std::runtime_error("the weights of this rank take " + std::to_string(needed) + " bytes, only " +
-                             std::to_string(available) +
-                             " bytes of memory are available; sharded over more ranks each takes less");
+  // Every rank has given back by then what it held before.
+  parts.bootstrap.all_gather({}, parts.compute_timeout);
+  mine.available = available_memory_bytes();
+  std::uint64_t needed = 0;
+  std::uint64_t available = mine.available;
+  for (const Need& need : gather(parts.bootstrap, mine, parts.exchange_timeout)) {
+    if (need.node != mine.node) continue;
+    needed += need.bytes;
+    available = std::min(available, need.available);
   }
+  if (needed <= available) return {};
+  return "the weights of this node's ranks take " + std::to_string(needed) + " bytes, only " +
+         std::to_string(available) + " bytes of memory are available; mode sharded takes less";
 }
 
 }  // namespace
@@ -89,10 +103,11 @@ void Residency::fill_cache(const ModelFiles& files, const Interrupt& interrupt) 
 
 std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::chrono::milliseconds timeout,
                                             const LoadProgress& progress) {
+  ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
+  const std::string lack = lack_of_memory(plan, parts_);
   std::unique_ptr<Deployment> made;
   agree(parts_.bootstrap, timeout, [&] {
-    ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
-    check_memory(plan, parts_);
+    if (!lack.empty()) throw std::runtime_error(lack);
     made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress);
   });
   if (costs_ && costs_of_ == settings) {

@@ -15,7 +15,10 @@ constexpr int kMaxThreads = 1024;
 
 class CpuOps final : public Ops {
  public:
-  explicit CpuOps(int num_threads) : pool_(num_threads), attention_(pool_) { cpu::prepare_gemm(); }
+  explicit CpuOps(int num_threads) : pool_(num_threads), attention_(pool_) {
+    cpu::prepare_gemm();
+    pool_.run(pool_.num_threads(), [](std::int64_t, int) { cpu::warm_up_gemm(); });
+  }
 
   std::string description() const override {
     return "CPU, fp32, " + cpu::gemm_description() + ", " + std::to_string(pool_.num_threads()) +

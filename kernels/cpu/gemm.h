@@ -29,6 +29,10 @@ void gemm_nn(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, Cons
 /// Must be called once before the first product of a process. Not thread-safe.
 void prepare_gemm();
 
+/// A small product, so that the library takes its working memory now and not in the middle of a request: lack
+/// of it is not an error to OpenBLAS, which tries again for ever. May be called by several threads at once.
+void warm_up_gemm();
+
 /// "OpenBLAS 0.3.21 (Zen)".
 std::string gemm_description();
 

@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include <string_view>
+#include <vector>
 
 #include "kernels/cpu/gemm.h"
 
@@ -30,6 +31,13 @@ void gemm_nn(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, Cons
 void prepare_gemm() {
   // The pool here splits the work. OpenBLAS's own threads would spin beside it between products.
   openblas_set_num_threads(1);
+}
+
+void warm_up_gemm() {
+  constexpr std::int64_t kSide = 64;
+  const std::vector<float> ones(kSide * kSide, 1.0f);
+  std::vector<float> product(kSide * kSide);
+  gemm_nt(kSide, kSide, kSide, {ones.data(), kSide}, {ones.data(), kSide}, false, {product.data(), kSide});
 }
 
 std::string gemm_description() {

@@ -86,6 +86,8 @@ void gemm_nn(std::int64_t m, std::int64_t n, std::int64_t k, ConstMatrix a, Cons
            [&](std::int64_t p, std::int64_t j) { return b.data[p * b.stride + j]; });
 }
 
+void warm_up_gemm() {}
+
 void prepare_gemm() {}
 
 std::string gemm_description() {

@@ -30,7 +30,7 @@ struct DeskFixture {
 
 std::string refusal(const SwitchRequest& request) {
   try {
-    switched_settings(running_config(), request);
+    wanted_change(running_config(), request);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -116,7 +116,8 @@ TEST_CASE("A switch changes what it names and leaves all other settings") {
   DaemonConfig expected = running_config();
   expected.mode = Mode::kSharded;
   expected.encoder_ranks = {0, 2};
-  CHECK(parse_config(switched_settings(running_config(), request), "order") == expected);
+  CHECK(changed_config(running_config(), json::parse(wanted_change(running_config(), request)), "order") ==
+        expected);
 
   SwitchRequest other;
   other.strategy = "layer";
@@ -124,7 +125,8 @@ TEST_CASE("A switch changes what it names and leaves all other settings") {
   expected = running_config();
   expected.strategy = Strategy::kLayer;
   expected.ranks_per_replica = 2;
-  CHECK(parse_config(switched_settings(running_config(), other), "order") == expected);
+  CHECK(changed_config(running_config(), json::parse(wanted_change(running_config(), other)), "order") ==
+        expected);
 }
 
 TEST_CASE("A switch to what no setting can be is refused by key") {
@@ -134,6 +136,32 @@ TEST_CASE("A switch to what no setting can be is refused by key") {
   SwitchRequest twice;
   twice.encoder_ranks = std::vector<std::int64_t>{1, 1};
   CHECK(refusal(twice).find("key 'encoder_ranks': names 1 twice") != std::string::npos);
+}
+
+TEST_CASE_METHOD(DeskFixture, "The orders of a client that has gone are given up") {
+  desk.give({7, "1"}, OrderKind::kSleep);
+  desk.give({8, "1"}, OrderKind::kWake);
+  desk.forget(7);
+  const std::vector<Order> orders = taken();
+  REQUIRE(orders.size() == 1);
+  CHECK(orders[0].kind == OrderKind::kWake);
+}
+
+TEST_CASE_METHOD(DeskFixture, "Orders that wait are taken back with their givers") {
+  desk.give({7, "1"}, OrderKind::kSleep);
+  const std::vector<OrderDesk::Giver> givers = desk.withdraw_all();
+  REQUIRE(givers.size() == 1);
+  CHECK(givers[0].client == 7);
+  CHECK(taken().empty());
+  CHECK_FALSE(desk.owes(7));
+}
+
+TEST_CASE_METHOD(DeskFixture, "An order under way is not taken back") {
+  desk.give({7, "1"}, OrderKind::kSleep);
+  taken();
+  CHECK(desk.withdraw_all().empty());
+  CHECK(desk.owes(7, "1"));
+  CHECK_FALSE(desk.owes(7, "2"));
 }
 
 }  // namespace

@@ -131,7 +131,8 @@ class Hanging(FailureTestCase):
     """SIGSTOP, with time limits of two seconds."""
 
     def start(self, **settings):
-        return super().start(collective_timeout_ms=TIMEOUT_MS, compute_timeout_ms=TIMEOUT_MS, **{"heartbeat_ms": 50, **settings})
+        limits = {"collective_timeout_ms": TIMEOUT_MS, "compute_timeout_ms": TIMEOUT_MS, "heartbeat_ms": 50}
+        return super().start(**{**limits, **settings})
 
     def check(self, daemon, rank, client=None):
         since = self.stop(daemon, rank)

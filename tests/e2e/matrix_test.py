@@ -10,7 +10,8 @@ SEED = 20260718
 JOBS, CLIENTS, RANKS = 200, 4, 4
 MAX_TOKENS = 1024
 ALL_WAYS = (*(Way(name, settings) for name, settings in MODES.items()), *hybrids(2),
-            Way("tensor on three", {**TENSOR, "encoder_ranks": [1, 2, 3]}), Way("layer on two", {**LAYER, "encoder_ranks": [0, 2]}),
+            Way("tensor on three", {**TENSOR, "encoder_ranks": [1, 2, 3]}),
+            Way("layer on two", {**LAYER, "encoder_ranks": [0, 2]}),
             Way("dealt to two", {**BATCH_PARALLEL, "encoder_ranks": [1, 3]}),
             Way("adaptive on three", {**ADAPTIVE, "encoder_ranks": [0, 2, 3]}))
 BAD_PROMPTS = ({"input_ids": []}, {"input_ids": [2, VOCABULARY]}, {"input_ids": [-1, 2, 3]})
