@@ -4,6 +4,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/daemon_process.sh disable=SC1091
 source "$root/scripts/daemon_process.sh"
 build=$root/build/release
 model="" out=$root/build/bench_modes.jsonl requests=20

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Functions for scripts that start the launcher in the background. To be sourced; $daemon is the launcher's process id, or
 # empty where none runs.
 daemon=""

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/daemon_process.sh disable=SC1091
 source "$root/scripts/daemon_process.sh"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gemmad
 model="" ranks=2 prompts=$root/scripts/quickstart_prompts.json out=$root/build/quickstart

@@ -36,10 +36,11 @@ TEST_CASE("Costs are never negative") {
   CHECK(costs.whole(1000) == 0);
 }
 
-TEST_CASE("Points that fell together are no division by zero") {
-  const CostTable costs{{16, 16, 16}, {5, 5, 5}, {3, 3, 3}};
-  CHECK(costs.whole(1) == 5);
-  CHECK(costs.whole(100) == 5);
+TEST_CASE("Where points fell together, costs are in proportion to the tokens") {
+  const CostTable costs{{16, 16, 16}, {4, 4, 4}, {2, 2, 2}};
+  CHECK(costs.whole(16) == 4);
+  CHECK(costs.whole(4) == 1);
+  CHECK(costs.split(160) == 20);
 }
 
 TEST_CASE("One long prompt is split, one short one is not") {
