@@ -33,8 +33,7 @@ struct DeploymentParts {
   const Places& places;
   std::int64_t max_batch_tokens = 8192;
   std::chrono::milliseconds exchange_timeout{60'000};  // answers that need no computing
-  std::chrono::milliseconds compute_timeout{
-      600'000};  // another rank's forward pass, or its load from the node's memory
+  std::chrono::milliseconds compute_timeout{600'000};  // another rank's forward pass, or its load from memory
 };
 
 /// Made anew for every mode and after every sleep. Used by the engine thread alone.
@@ -55,7 +54,8 @@ class Deployment {
 
   /// This rank's parts in the order in which they compute; none on a rank that only receives.
   std::span<const PartInHand> parts() const { return in_hand_; }
-  /// Delivers tensors that have been computed: bytes of `range` of the block, over the route.
+  /// Hands `bytes` of the segment, which the route's writers have written, to its receivers: their place in
+  /// the receivers' segments is filled. Every rank calls it alike; those that take no part do nothing.
   void deliver(std::size_t route, TensorView bytes);
 
   const ShardPlan& plan() const { return plan_; }

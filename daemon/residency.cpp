@@ -18,6 +18,7 @@ namespace {
 // Reading the files may take this much longer on one rank than on another. Later changes are copies in
 // memory, and have the time of a forward pass.
 constexpr std::chrono::minutes kLoadTimeout{30};
+
 /// Collective. Asked before anything is loaded: the kernel would rather kill a process than refuse it memory.
 /// Returns what is wrong, or nothing.
 std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts) {
