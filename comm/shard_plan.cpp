@@ -110,11 +110,13 @@ ShardSettings shard_settings(const DaemonConfig& config) {
   return {config.mode, config.strategy, config.ranks_per_replica, config.encoder_ranks};
 }
 
-bool ShardPlan::encodes(int rank) const {
-  return std::any_of(replicas.begin(), replicas.end(), [&](const Replica& replica) {
-    return std::any_of(replica.shards.begin(), replica.shards.end(),
-                       [&](const Shard& shard) { return shard.rank == rank; });
-  });
+const Shard* ShardPlan::shard_of(int rank) const {
+  for (const Replica& replica : replicas) {
+    for (const Shard& shard : replica.shards) {
+      if (shard.rank == rank) return &shard;
+    }
+  }
+  return nullptr;
 }
 
 std::span<const Replica> ShardPlan::replicas_of(Cut cut) const {

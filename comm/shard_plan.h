@@ -70,8 +70,8 @@ struct ShardPlan {
   /// Of kAdaptive with more than one encoder: the slices of the replicas as one replica over all of them.
   std::optional<Replica> split;
 
-  /// True when `rank` holds a part of the model.
-  bool encodes(int rank) const;
+  /// What `rank` holds of the model; null where it holds nothing.
+  const Shard* shard_of(int rank) const;
   /// The replicas that work by `cut`.
   std::span<const Replica> replicas_of(Cut cut) const;
 };

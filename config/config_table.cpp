@@ -20,7 +20,7 @@ constexpr std::string_view kModeNames[] = {"sharded", "batch_parallel", "adaptiv
 constexpr std::string_view kStrategyNames[] = {"tensor", "layer"};
 constexpr std::string_view kSegmentsNames[] = {"per_rank", "per_node"};
 constexpr std::string_view kWeightsCacheNames[] = {"node", "none"};
-constexpr std::string_view kDeviceNames[] = {"auto", "cpu"};
+constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
 constexpr std::string_view kLogLevelNames[] = {"trace", "debug", "info", "warn", "error"};
 
 template <auto member>

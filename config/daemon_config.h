@@ -22,8 +22,8 @@ enum class Strategy { kTensor, kLayer };
 enum class Segments { kPerRank, kPerNode };
 /// Whether a node keeps a copy of the model in shared memory.
 enum class WeightsCache { kNode, kNone };
-/// Where the ranks compute. kAuto takes the GPU when this build has one.
-enum class DeviceChoice { kAuto, kCpu };
+/// Where the ranks compute. kAuto takes GPUs where this build can and every rank has one.
+enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 
 /// One member a key, of the same name. The initial values here are the defaults; types, bounds and meaning of

@@ -27,11 +27,16 @@ class SegmentSink final : public HiddenStateSink {
         {first_row, block.data() + tensor.offset, tensor.shape});
   }
 
+  /// Copies go beside the computation of the next state. The stream waits for those of the state before,
+  /// whose memory the next but one takes.
   void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) override {
+    const Stream copies = ops_.copy_stream();
+    ops_.wait_for(stream, copies);
+    ops_.wait_for(copies, stream);
     const std::size_t row_bytes = static_cast<std::size_t>(x.shape[1]) * size_bytes(x.dtype);
     for (const Copy& copy : copies_[static_cast<std::size_t>(index)]) {
       const std::byte* rows = x.as<std::byte>() + static_cast<std::size_t>(copy.first_row) * row_bytes;
-      ops_.copy_to_host({copy.destination, x.dtype, copy.shape}, {rows, x.dtype, copy.shape}, stream);
+      ops_.copy_to_host({copy.destination, x.dtype, copy.shape}, {rows, x.dtype, copy.shape}, copies);
     }
   }
 
@@ -87,9 +92,13 @@ std::int64_t compute_part(std::span<const JobInHand> jobs, const PartInHand& par
       cut_runs(tokens, part.encoder->max_batch_tokens(), ops.efficient_rows(), part.num_stages);
   for (std::size_t run = 0; run + 1 < bounds.size(); ++run) {
     const auto in_run = std::span(prompts).subspan(bounds[run], bounds[run + 1] - bounds[run]);
+    // The last states of the run before are still being copied.
+    ops.wait_for(ops.stream(), ops.copy_stream());
     forward(in_run, part, routes, rank, ops);
   }
+  part.links->wait(ops.stream());
   ops.synchronize(ops.stream());
+  ops.synchronize(ops.copy_stream());
   return total_tokens;
 }
 

@@ -1,5 +1,7 @@
 #include "daemon/deployment.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,6 +17,12 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::int64_t kProbeLayers = 4;
 constexpr std::int64_t kProbeTokens[CostTable::kPoints] = {16, 64, 256};
 constexpr int kProbeRuns = 2;
+
+/// One addend of the sums over the slices of a layer.
+std::size_t sum_bytes(const DeploymentParts& parts) {
+  return static_cast<std::size_t>(parts.ops.padded_rows(parts.max_batch_tokens) * parts.model.hidden_size) *
+         size_bytes(parts.ops.compute_dtype());
+}
 
 class IgnoringSink final : public HiddenStateSink {
  public:
@@ -37,6 +45,7 @@ double time_pass(TextEncoder& encoder, PartLinks& links, Ops& ops, std::int64_t 
   for (int run = 0; run < kProbeRuns; ++run) {
     const auto start = SteadyClock::now();
     encoder.forward({ids, offsets}, links, sink);
+    links.wait(ops.stream());
     ops.synchronize(ops.stream());
     const double ms = std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
     best = run == 0 ? ms : std::min(best, ms);
@@ -46,24 +55,56 @@ double time_pass(TextEncoder& encoder, PartLinks& links, Ops& ops, std::int64_t 
 
 }  // namespace
 
+DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const DeploymentParts& parts) {
+  const Ops& ops = parts.ops;
+  DeviceBytes bytes;
+  bytes.weights =
+      static_cast<std::uint64_t>(shard_size(parts.model, shard).elements) * size_bytes(ops.compute_dtype());
+  // A device that reads no host memory holds the table too.
+  if (ops.memory_bytes() && shard.layers.begin == 0) {
+    bytes.weights += static_cast<std::uint64_t>(parts.model.vocab_size * parts.model.hidden_size) *
+                     size_bytes(ops.compute_dtype());
+  }
+  bytes.workspace = TextWorkspace::size_bytes(parts.model, activation_widths(parts.model, shard), ops,
+                                              parts.max_batch_tokens);
+  bytes.scratch = ops.scratch_bytes();
+  // Of each member two addends and a sum.
+  const bool sliced = plan.split || (plan.replicas.front().strategy == Strategy::kTensor &&
+                                     plan.replicas.front().shards.size() > 1);
+  if (sliced && parts.links.peer_sums) bytes.sums = 3 * sum_bytes(parts);
+  return bytes;
+}
+
+void Deployment::close() {
+  for (auto* part : {&deal_, &split_}) {
+    if (*part) (*part)->links.close();
+  }
+}
+
 Deployment::Deployment(const DeploymentParts& parts, ShardPlan plan, const WeightSource& source,
                        const LoadProgress& progress)
     : parts_(parts), plan_(std::move(plan)), routes_(plan_, parts.model.num_layers, parts.places) {
   shard_.rank = -1;
   const int rank = parts.bootstrap.info().rank;
-  if (const Shard* shard = place_in(Cut::kDeal).shard; shard != nullptr) {
+  if (const Shard* shard = plan_.shard_of(rank); shard != nullptr) {
     shard_ = *shard;
-    TextWeights weights = load_text_weights(source, parts.model, shard_, parts.ops, progress);
-    workspace_.emplace(parts.model, ActivationWidths{weights.heads, weights.ffn_width}, parts.ops,
+    weights_ = load_text_weights(source, parts.model, shard_, parts.ops, progress);
+    workspace_.emplace(parts.model, activation_widths(parts.model, shard_), parts.ops,
                        parts.max_batch_tokens);
-    add_part(Cut::kDeal, weights, deal_);
-    if (const Shard* slice = place_in(Cut::kSplit).shard; slice != nullptr)
-      add_part(Cut::kSplit, slice_of(weights, parts.model, *slice), split_);
   }
+}
+
+void Deployment::connect() {
+  if (weights_) {
+    add_part(Cut::kDeal, *weights_, deal_);
+    if (const Shard* slice = place_in(Cut::kSplit).shard; slice != nullptr)
+      add_part(Cut::kSplit, slice_of(*weights_, parts_.model, *slice), split_);
+  }
+  const int rank = parts_.bootstrap.info().rank;
   for (const Route& route : routes_.routes()) {
     const std::vector<int> members = route.members();
     const bool takes_part = std::find(members.begin(), members.end(), rank) != members.end();
-    route_groups_.push_back(takes_part ? parts.transport.group(members, parts.exchange_timeout) : nullptr);
+    route_groups_.push_back(takes_part ? parts_.results.group(members, parts_.exchange_timeout) : nullptr);
   }
 }
 
@@ -85,13 +126,26 @@ void Deployment::add_part(Cut cut, TextWeights weights, std::optional<Part>& par
   const bool sliced = !alone && replica.strategy == Strategy::kTensor;
   const int stage = static_cast<int>(place.shard - replica.shards.data());
   const auto group = [&](bool wanted, std::chrono::milliseconds timeout) {
-    return wanted ? parts_.transport.group(ranks_of(replica), timeout) : nullptr;
+    return wanted ? parts_.links.group(ranks_of(replica), timeout) : nullptr;
   };
-  part.emplace(
-      Part{TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops),
-           GroupLinks(group(sliced, parts_.exchange_timeout), group(staged, parts_.compute_timeout), stage)});
+  std::unique_ptr<PeerSums> peers;
+  if (sliced && parts_.links.peer_sums) {
+    peers = parts_.links.peer_sums(ranks_of(replica), sum_bytes(parts_), parts_.exchange_timeout);
+  }
+  part.emplace(Part{GroupLinks(group(sliced, parts_.exchange_timeout), std::move(peers),
+                               group(staged, parts_.compute_timeout), stage),
+                    TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops)});
   const int num_stages = staged ? static_cast<int>(replica.shards.size()) : 1;
   in_hand_.push_back({cut, place.replica, num_stages, &part->encoder, &part->links});
+}
+
+void Deployment::tune() {
+  parts_.ops.load_tuning();
+  for (auto* part : {&deal_, &split_}) {
+    if (*part) (*part)->encoder.tune(parts_.ops.padded_rows(parts_.max_batch_tokens));
+  }
+  if (const auto problem = parts_.ops.save_tuning())
+    spdlog::warn("what was measured of products is not kept for the next start: {}", *problem);
 }
 
 void Deployment::measure_costs() {

@@ -29,21 +29,40 @@ struct DeploymentParts {
   Bootstrap& bootstrap;
   Ops& ops;
   const TextConfig& model;
-  const Transport& transport;
+  const Transport& links;    // between parts of the model, on the device's memory
+  const Transport& results;  // of results between segments, on the host's memory
   const Places& places;
   std::int64_t max_batch_tokens = 8192;
   std::chrono::milliseconds exchange_timeout{60'000};  // answers that need no computing
   std::chrono::milliseconds compute_timeout{600'000};  // another rank's forward pass, or its load from memory
 };
 
+/// Bytes of device memory that a shard takes, before it is loaded.
+struct DeviceBytes {
+  std::uint64_t weights = 0;
+  std::uint64_t workspace = 0;
+  std::uint64_t sums = 0;  // shared with the ranks that hold other slices
+  std::uint64_t scratch = 0;
+  std::uint64_t total() const { return weights + workspace + sums + scratch; }
+};
+DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const DeploymentParts& parts);
+
 /// Made anew for every mode and after every sleep. Used by the engine thread alone.
 class Deployment {
  public:
-  /// Loads this rank's part. Not collective, but for groups: every rank makes the same deployment. Throws
-  /// what load_text_weights throws, std::bad_alloc.
+  /// Loads this rank's part. Every rank makes the same deployment, and connects it when all have. Throws what
+  /// load_text_weights throws, std::bad_alloc.
   Deployment(const DeploymentParts& parts, ShardPlan plan, const WeightSource& source,
              const LoadProgress& progress);
 
+  /// Collective, once, before all else: makes the ways to the other ranks. Throws BootstrapError.
+  void connect();
+  /// Collective, before it goes: gives back what ranks share. Not where a rank was lost: there it stays until
+  /// the process ends. Throws BootstrapError.
+  void close();
+
+  /// Finds the fastest products for this rank's parts. Not collective. Blocks, the first time for seconds.
+  void tune();
   /// Collective, after every rank has made it: measures what adaptive mode chooses by. Throws BootstrapError.
   void measure_costs();
   /// What was measured of the same plan before.
@@ -63,17 +82,17 @@ class Deployment {
   const std::optional<CostTable>& costs() const { return costs_; }
   /// What this rank holds; its `rank` is -1 where it only receives.
   const Shard& shard() const { return shard_; }
-  std::uint64_t weight_bytes() const { return deal_ ? deal_->encoder.weights().size_bytes() : 0; }
+  std::uint64_t weight_bytes() const { return weights_ ? weights_->size_bytes() : 0; }
   std::uint64_t replicated_bytes() const;
   std::uint64_t workspace_bytes() const { return workspace_ ? workspace_->size_bytes() : 0; }
-  std::uint64_t source_bytes() const { return deal_ ? deal_->encoder.weights().source_bytes : 0; }
+  std::uint64_t source_bytes() const { return weights_ ? weights_->source_bytes : 0; }
   /// Time that this rank has spent with the others in forward passes so far.
   std::chrono::steady_clock::duration time_in_links() const;
 
  private:
   struct Part {
-    TextEncoder encoder;
     GroupLinks links;
+    TextEncoder encoder;  // goes first: its recordings use the links
   };
   struct Place {
     int replica = -1;
@@ -87,6 +106,7 @@ class Deployment {
   ShardPlan plan_;
   RouteTable routes_;
   Shard shard_;
+  std::optional<TextWeights> weights_;  // all that this rank holds
   std::optional<TextWorkspace> workspace_;
   std::optional<Part> deal_;
   std::optional<Part> split_;

@@ -19,15 +19,33 @@ class Stopwatch {
 
 }  // namespace
 
-void GroupLinks::sum_over_slices(TensorView partial, Stream stream) {
-  if (!slices_) return;
+TensorView GroupLinks::addend(TensorView own, int which) {
+  return peers_ ? peers_->own(which, own.dtype, own.shape) : own;
+}
+
+const PeerAddends* GroupLinks::sum_over_slices(TensorView addend, int which, Stream stream) {
+  if (peers_) {
+    addends_ = peers_->addends(which);
+    return &addends_;
+  }
+  if (!slices_) return nullptr;
   const Stopwatch watch(time_);
-  slices_->all_reduce(partial, stream);
+  slices_->all_reduce(addend, stream);
+  return nullptr;
 }
 
 void GroupLinks::receive(TensorView x, Stream stream) {
   const Stopwatch watch(time_);
   stages_->receive(x, stage_ - 1, stream);
+}
+
+void GroupLinks::wait(Stream stream) {
+  if (slices_) slices_->wait(stream);
+  if (stages_) stages_->wait(stream);
+}
+
+void GroupLinks::close() {
+  if (peers_) peers_->close();
 }
 
 void GroupLinks::send(ConstTensorView x, Stream stream) {

@@ -13,19 +13,27 @@ namespace gemmad {
 class GroupLinks final : public PartLinks {
  public:
   /// Each may be empty: no other slices, no other stages; what would be sent on is then dropped. `stage`:
-  /// this rank's number among `stages`.
-  GroupLinks(std::unique_ptr<Collectives> slices, std::unique_ptr<Collectives> stages, int stage)
-      : slices_(std::move(slices)), stages_(std::move(stages)), stage_(stage) {}
+  /// this rank's number among `stages`. `peers`, of the same members as `slices`, sums in their place.
+  GroupLinks(std::unique_ptr<Collectives> slices, std::unique_ptr<PeerSums> peers,
+             std::unique_ptr<Collectives> stages, int stage)
+      : slices_(std::move(slices)), peers_(std::move(peers)), stages_(std::move(stages)), stage_(stage) {}
 
-  void sum_over_slices(TensorView partial, Stream stream) override;
+  TensorView addend(TensorView own, int which) override;
+  const PeerAddends* sum_over_slices(TensorView addend, int which, Stream stream) override;
   void receive(TensorView x, Stream stream) override;
   void send(ConstTensorView x, Stream stream) override;
+  void wait(Stream stream) override;
+
+  /// Collective: gives back what the members share. Nothing can be summed after that. Throws BootstrapError.
+  void close();
 
   /// Time spent in the calls so far: working with others, mostly waiting for them.
   std::chrono::steady_clock::duration time_in_links() const { return time_; }
 
  private:
   std::unique_ptr<Collectives> slices_;
+  std::unique_ptr<PeerSums> peers_;
+  PeerAddends addends_;  // of the sum at hand
   std::unique_ptr<Collectives> stages_;
   int stage_;
   std::chrono::steady_clock::duration time_{};

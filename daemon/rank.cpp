@@ -1,6 +1,5 @@
 #include "daemon/rank.h"
 
-#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -17,13 +16,13 @@
 #include "daemon/agreement.h"
 #include "daemon/batch_runner.h"
 #include "daemon/control_server.h"
+#include "daemon/device.h"
 #include "daemon/engine.h"
 #include "daemon/follower.h"
 #include "daemon/gather.h"
 #include "daemon/leader.h"
 #include "daemon/model/model_files.h"
 #include "daemon/residency.h"
-#include "kernels/cpu/cpu_ops.h"
 
 namespace gemmad {
 
@@ -34,15 +33,6 @@ using std::chrono::milliseconds;
 // Loading may take this much longer on one rank than on another.
 constexpr milliseconds kStartTimeout{30 * 60'000};
 constexpr std::int64_t kMebibyte = 1024 * 1024;
-
-int compute_threads(const DaemonConfig& config, const RankInfo& info) {
-  if (config.compute_threads > 0) return static_cast<int>(config.compute_threads);
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  // A launcher may have bound this rank to some cores already.
-  cpu_set_t allowed;
-  const int bound = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : cores;
-  return std::max(1, std::min(bound, cores / info.ranks_on_node));
-}
 
 std::string reader_socket(const DaemonConfig& config, int rank) {
   return config.socket + ".reader-" + std::to_string(rank);
@@ -128,16 +118,23 @@ class Rank {
 
   void load_model() {
     model_ = files_->config();
-    step([&] { ops_ = make_cpu_ops(compute_threads(config_, bootstrap_.info())); });
-    transport_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
-    residency_.emplace(DeploymentParts{bootstrap_, *ops_, model_, transport_, places_, config_.batch_tokens,
-                                       exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
+    device_ = make_device(config_, bootstrap_);
+    results_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
+    pin_segment();
+    residency_.emplace(DeploymentParts{bootstrap_, ops(), model_, device_.links, results_, places_,
+                                       config_.batch_tokens, exchange_timeout(),
+                                       milliseconds(config_.compute_timeout_ms)});
     residency_->load(*files_, config_.weights_cache, shard_settings(config_), [this] {
       // Settings that are to be read again have just been read.
       if (const int signal = signals_.take(); signal != 0 && signal != SIGHUP)
         throw StepInterrupted("stopped while loading");
     });
     files_.reset();
+  }
+
+  /// So that the device copies results straight into it.
+  void pin_segment() {
+    step([&] { pinned_segment_ = ops().pin(segment_->bytes()); });
   }
 
   void make_services() {
@@ -147,8 +144,8 @@ class Rank {
       store_.emplace(*segment_, options);
     }
     ResultStore* const store = store_ ? &*store_ : nullptr;
-    const OutputFacts outputs{model_.num_layers, model_.hidden_size, ops_->compute_dtype()};
-    runner_.emplace(bootstrap_, *ops_, Output{places_, *segment_, store}, outputs,
+    const OutputFacts outputs{model_.num_layers, model_.hidden_size, ops().compute_dtype()};
+    runner_.emplace(bootstrap_, ops(), Output{places_, *segment_, store}, outputs,
                     BatchRunner::Timeouts{exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
     engine_.emplace(EngineParts{bootstrap_, *residency_, *runner_, store, stop_asked_}, config_,
                     [this] { return identity(); });
@@ -157,6 +154,7 @@ class Rank {
     first_status_ = engine_->exchange_status();
   }
 
+  Ops& ops() const { return *device_.ops; }
   milliseconds exchange_timeout() const { return milliseconds(config_.collective_timeout_ms); }
 
   RankIdentity identity() const {
@@ -168,7 +166,7 @@ class Rank {
     check_system(::gethostname(host.data(), host.size() - 1), "ask for this host's name");
     identity.host = fixed_text<sizeof identity.host>(host.data());
     identity.reader_socket = fixed_text<sizeof identity.reader_socket>(reader_socket(config_, publisher_));
-    identity.device = fixed_text<sizeof identity.device>(ops_->description());
+    identity.device = fixed_text<sizeof identity.device>(ops().description());
     identity.disk_bytes = residency_->disk_bytes();
     identity.shard.rank = -1;
     if (residency_->asleep()) return identity;
@@ -213,7 +211,7 @@ class Rank {
     DaemonFacts facts;
     facts.config = config_;
     facts.model = model_;
-    facts.collectives = transport_.name;
+    facts.collectives = device_.links.name;
     facts.ranks = engine_->identities();
     facts.ready_at = Clock::now();
     const auto rung = [this] {
@@ -225,7 +223,7 @@ class Rank {
         load_settings_);
     control_listener_.reset();
     spdlog::info("ready: {} ranks, {}, {}; listening on {}", bootstrap_.info().num_ranks, name(config_.mode),
-                 ops_->description(), config_.socket);
+                 ops().description(), config_.socket);
     Leader({bootstrap_, *engine_, queue, control, status, metrics, [this] { look_around(); }}, facts).run();
     control.join();
     spdlog::info("stopped");
@@ -254,8 +252,9 @@ class Rank {
   TextConfig model_;
   std::optional<Tokenizer> tokenizer_;  // rank 0
   std::optional<Segment> segment_;
-  std::unique_ptr<Ops> ops_;
-  Transport transport_;
+  RankDevice device_;
+  Transport results_;
+  std::shared_ptr<void> pinned_segment_;
   std::optional<Residency> residency_;
   std::optional<ResultStore> store_;  // publishers
   std::optional<BatchRunner> runner_;

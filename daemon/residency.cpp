@@ -19,6 +19,21 @@ namespace {
 // memory, and have the time of a forward pass.
 constexpr std::chrono::minutes kLoadTimeout{30};
 
+/// The same for a device with memory of its own, which nobody shares but other programs. Not collective: what
+/// is wrong on one rank is told to all when it loads.
+std::string lack_of_device_memory(const ShardPlan& plan, const DeploymentParts& parts,
+                                  const DeviceMemoryBytes& memory) {
+  const Shard* shard = plan.shard_of(parts.bootstrap.info().rank);
+  if (shard == nullptr) return {};
+  const DeviceBytes bytes = device_bytes(plan, *shard, parts);
+  if (bytes.total() <= memory.free) return {};
+  return "the GPU must hold " + std::to_string(bytes.weights) + " bytes of weights, " +
+         std::to_string(bytes.workspace) + " of activations (batch_tokens " +
+         std::to_string(parts.max_batch_tokens) + ") and " + std::to_string(bytes.scratch) + " of scratch, " +
+         std::to_string(bytes.total()) + " in all, but only " + std::to_string(memory.free) + " of its " +
+         std::to_string(memory.total) + " bytes are free; mode sharded or smaller batch_tokens take less";
+}
+
 /// Collective. Asked before anything is loaded: the kernel would rather kill a process than refuse it memory.
 /// Returns what is wrong, or nothing.
 std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts) {
@@ -27,15 +42,11 @@ std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts) 
     std::uint64_t bytes;
     std::uint64_t available;
   } mine{parts.bootstrap.info().node, 0, 0};
-  for (const Replica& replica : plan.replicas) {
-    for (const Shard& shard : replica.shards) {
-      if (shard.rank != parts.bootstrap.info().rank) continue;
-      mine.bytes += static_cast<std::uint64_t>(shard_size(parts.model, shard).elements) *
-                    size_bytes(parts.ops.compute_dtype());
-    }
-  }
+  if (const Shard* shard = plan.shard_of(parts.bootstrap.info().rank); shard != nullptr)
+    mine.bytes = device_bytes(plan, *shard, parts).weights;
   // Every rank has given back by then what it held before.
   parts.bootstrap.all_gather({}, parts.compute_timeout);
+  if (const auto device = parts.ops.memory_bytes()) return lack_of_device_memory(plan, parts, *device);
   mine.available = available_memory_bytes();
   std::uint64_t needed = 0;
   std::uint64_t available = mine.available;
@@ -109,8 +120,12 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::
   std::unique_ptr<Deployment> made;
   agree(parts_.bootstrap, timeout, [&] {
     if (!lack.empty()) throw std::runtime_error(lack);
+  });
+  agree(parts_.bootstrap, timeout, [&] {
     made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress);
   });
+  agree(parts_.bootstrap, timeout, [&] { made->connect(); });
+  tune(*made);
   if (costs_ && costs_of_ == settings) {
     made->use_costs(*costs_);
   } else {
@@ -122,6 +137,16 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::
   return made;
 }
 
+void Residency::tune(Deployment& deployment) {
+  // One rank first: where the others' products are the same, they take the same kernels as it does.
+  const bool is_first = parts_.bootstrap.info().rank == 0;
+  for (const bool first : {true, false}) {
+    agree(parts_.bootstrap, kLoadTimeout, [&] {
+      if (is_first == first) deployment.tune();
+    });
+  }
+}
+
 void Residency::deploy(const ShardSettings& settings) {
   agree(parts_.bootstrap, parts_.exchange_timeout,
         [&] { make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks); });
@@ -130,7 +155,7 @@ void Residency::deploy(const ShardSettings& settings) {
     return;
   }
   // The device may not hold two deployments at once.
-  deployment_ = nullptr;
+  give_up_deployment();
   try {
     deployment_ = make(settings, parts_.compute_timeout, {});
     settings_ = settings;
@@ -146,8 +171,14 @@ void Residency::deploy(const ShardSettings& settings) {
   }
 }
 
-void Residency::sleep() {
+void Residency::give_up_deployment() {
+  if (deployment_) deployment_->close();
   deployment_ = nullptr;
+}
+
+void Residency::sleep() {
+  give_up_deployment();
+  parts_.ops.drop_scratch();
 }
 
 void Residency::wake() {

@@ -53,6 +53,8 @@ class Residency {
   void fill_cache(const ModelFiles& files, const Interrupt& interrupt);
   std::unique_ptr<Deployment> make(const ShardSettings& settings, std::chrono::milliseconds timeout,
                                    const LoadProgress& progress);
+  void tune(Deployment& deployment);
+  void give_up_deployment();
 
   DeploymentParts parts_;
   std::shared_ptr<const WeightSource> source_;

@@ -81,7 +81,7 @@ void check_heads(const Checker& check, const HeadLayout& heads) {
 }
 
 void check_conversion(const Checker& check, DType from, DType to) {
-  if (!(from == to || (to == DType::kF32 && is_float(from))))
+  if (!(from == to || ((to == DType::kF32 || to == DType::kBF16) && is_float(from))))
     check.fail("no conversion from " + std::string(name(from)) + " to " + std::string(name(to)));
 }
 
@@ -142,15 +142,26 @@ void Ops::rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorV
   do_rms_norm(x, weight, eps, out, stream);
 }
 
-void Ops::rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream stream) {
-  const Checker check("rms_norm_add", compute_dtype());
-  check.rank("y", y, 2);
-  check.tensor("y", y, y.shape);
-  check.tensor("weight", weight, Shape{y.shape[1]});
-  check.tensor("x", x, y.shape);
-  check_eps(check, eps);
-  check.apart("x", x, "y", y);
-  do_rms_norm_add(y, weight, eps, x, stream);
+void Ops::add_norm(const AddNorm& args, Stream stream) {
+  const Checker check("add_norm", compute_dtype());
+  const Shape& shape = args.y.shape;
+  check.rank("y", args.y, 2);
+  check.tensor("y", args.y, shape);
+  check.tensor("weight", args.weight, Shape{shape[1]});
+  check.tensor("x", args.x, shape);
+  check.tensor("x_out", args.x_out, shape);
+  check_eps(check, args.eps);
+  check.apart("x", args.x, "y", args.y);
+  check.apart("x_out", args.x_out, "y", args.y);
+  if (args.x_out.data != args.x.data) check.apart("x_out", args.x_out, "x", args.x);
+  if (args.normed.data != nullptr) {
+    check.tensor("next_weight", args.next_weight, Shape{shape[1]});
+    check.tensor("normed", args.normed, shape);
+    check.apart("normed", args.normed, "x", args.x);
+    check.apart("normed", args.normed, "y", args.y);
+    check.apart("normed", args.normed, "x_out", args.x_out);
+  }
+  do_add_norm(args, stream);
 }
 
 void Ops::gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream) {
@@ -166,6 +177,24 @@ void Ops::gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream
   check.apart("y", span_of(y), "x", x);
   check.apart("y", span_of(y), "w", span_of(w));
   do_gemm(x, w, y, stream);
+}
+
+void Ops::gemm_geglu(ConstTensorView x, ConstMatrixView gate_up, std::int64_t block, TensorView scratch,
+                     TensorView out, Stream stream) {
+  const Checker check("gemm_geglu", compute_dtype());
+  check.rank("x", x, 2);
+  check.tensor("x", x, x.shape);
+  check.matrix("gate_up", gate_up, gate_up.rows, x.shape[1], compute_dtype());
+  check.tensor("scratch", scratch, Shape{x.shape[0], gate_up.rows});
+  check.tensor("out", out, Shape{x.shape[0], gate_up.rows / 2});
+  if (!(block > 0 && gate_up.rows % (2 * block) == 0)) {
+    check.fail("block is " + std::to_string(block) +
+               ", must be positive and twice it divide gate_up's rows, " + std::to_string(gate_up.rows));
+  }
+  check.apart("out", out, "x", x);
+  check.apart("out", out, "scratch", scratch);
+  check.apart("scratch", scratch, "x", x);
+  do_gemm_geglu(x, gate_up, block, scratch, out, stream);
 }
 
 void Ops::norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
@@ -184,22 +213,18 @@ void Ops::norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_w
   do_norm_rope(qkv, heads, q_weight, k_weight, eps, rope, positions, stream);
 }
 
-void Ops::attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
+void Ops::attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
                     TensorView out, Stream stream) {
   const Checker check("attention", compute_dtype());
   check_heads(check, params.heads);
   check.rank("qkv", qkv, 2);
   check.tensor("qkv", qkv, Shape{qkv.shape[0], params.heads.qkv_width()});
+  check.tensor("begins", begins, Shape{qkv.shape[0]}, DType::kI32);
   check.tensor("out", out, Shape{qkv.shape[0], params.heads.q_width()});
   check.apart("out", out, "qkv", qkv);
   if (!(params.window >= 0))
     check.fail("window is " + std::to_string(params.window) + ", must not be negative");
-  if (!(!offsets.empty() && offsets.front() == 0 && offsets.back() == qkv.shape[0]))
-    check.fail("offsets must go from 0 to the number of rows, " + std::to_string(qkv.shape[0]));
-  for (std::size_t b = 1; b < offsets.size(); ++b) {
-    if (!(offsets[b] >= offsets[b - 1])) check.fail("offsets fall at sequence " + std::to_string(b - 1));
-  }
-  do_attention(qkv, offsets, params, out, stream);
+  do_attention(qkv, begins, params, out, stream);
 }
 
 void Ops::geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) {

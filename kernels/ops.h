@@ -11,8 +11,11 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/stream.h"
 #include "kernels/base/tensor.h"
+#include "kernels/device.h"
 
 namespace gemmad {
+
+struct PeerAddends;
 
 /// An operation was called with shapes, types or values that it does not take. what() names operation,
 /// argument, what it is and what it must be. Nothing was computed.
@@ -58,27 +61,12 @@ struct AttentionParams {
 ///
 /// Every operation is asynchronous on `stream` (the CPU's are complete on return), allocates nothing, and is
 /// called by one thread at a time. Arguments are checked before any work: OpError. Activations and weights
-/// have compute_dtype() unless said otherwise; sums are accumulated in fp32 or wider. The same call on the
-/// same bytes gives the same bytes. Row n of a result depends on row n of the inputs alone (in attention: on
-/// its sequence), except that gemm may sum in an order that depends on N.
-class Ops {
+/// have compute_dtype() unless said otherwise; sums are accumulated in fp32 or wider, and every tensor named
+/// here is rounded to its type once. The same call on the same bytes gives the same bytes. Row n of a result
+/// depends on row n of the inputs alone (in attention: on its sequence), except that a device may sum in an
+/// order that depends on N, and in attention on where the sequence lies.
+class Ops : public Device {
  public:
-  virtual ~Ops() = default;
-
-  /// Device, numeric type and libraries, for the log: "CPU, fp32, OpenBLAS (Zen), 2 threads".
-  virtual std::string description() const = 0;
-  /// Type of weights and activations.
-  virtual DType compute_dtype() const = 0;
-  /// The stream that the engine works on. Valid while this object lives.
-  virtual Stream stream() = 0;
-  /// Where this device's tensors live.
-  virtual std::shared_ptr<Memory> memory() = 0;
-  /// Rows of activations below which a product costs about as much as with so many: less work than this is
-  /// not worth a pass of its own.
-  virtual std::int64_t efficient_rows() const = 0;
-  /// Blocks until all work on `stream` is done.
-  virtual void synchronize(Stream stream) = 0;
-
   /// Makes a host table ready for embed(). Where the device reads host memory, the result is `host` itself,
   /// held through `host_owner`, in its own dtype; elsewhere it is a copy in `storage`. `host`: [V, D], BF16,
   /// F16 or F32.
@@ -89,8 +77,8 @@ class Ops {
   };
   virtual Table make_table(ConstTensorView host, std::shared_ptr<const void> host_owner) = 0;
 
-  /// dst := convert(host_src). Same shape. dst F32 from host BF16, F16 or F32 (exact); or any equal types.
-  /// `host_src` may be changed or freed on return.
+  /// dst := convert(host_src). Same shape. Any equal types, or dst F32 (exact) or BF16 (rounded) from host
+  /// BF16, F16 or F32. `host_src` may be changed or freed on return.
   void upload(TensorView dst, ConstTensorView host_src, Stream stream);
 
   /// The same for a matrix of which `host_src` may be a part. dst [rows, columns].
@@ -99,22 +87,52 @@ class Ops {
   /// host_dst := src. Same shape and type. Complete only after synchronize(stream).
   void copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream);
 
-  /// out[n, :] = scale * table[ids[n], :], one rounding. ids [N] I32, each in [0, V) (the caller has checked
-  /// them; out of range is undefined on a device, OpError on the CPU); table [V, D] as from make_table; out
-  /// [N, D].
+  /// out[n, :] = scale * table[ids[n], :]; `scale` is rounded to the compute type first. ids [N] I32, each in
+  /// [0, V) (the caller has checked them; out of range is undefined on a device, OpError on the CPU); table
+  /// [V, D] as from make_table; out [N, D].
   void embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out, Stream stream);
 
   /// out = x * rsqrt(mean(x^2) + eps) * (1 + weight), over the last axis. x, out [N, D], may be the same;
   /// weight [D].
   void rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out, Stream stream);
 
-  /// x += rms_norm(y, weight): a branch's end and its residual add in one. x, y [N, D], not the same; weight
-  /// [D].
-  void rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream stream);
+  /// A branch's end, its residual add, and the norm that the next branch begins with:
+  ///   x_out = x + rms_norm(y, weight);  normed = rms_norm(x_out, next_weight), unless `normed` has no data.
+  /// rms_norm(y, weight) is a tensor of its own: it is rounded. y, x, x_out, normed [N, D]; weights [D].
+  /// x_out may be x; otherwise none of them overlap. With `peers`, y is the sum of the peers' addends, in
+  /// their order, of which `y` is this device's own (kernels/base/peer_addends.h); it must outlive the call.
+  struct AddNorm {
+    ConstTensorView y;
+    const PeerAddends* peers = nullptr;
+    ConstTensorView weight;
+    ConstTensorView x;
+    TensorView x_out;
+    ConstTensorView next_weight;
+    TensorView normed;
+    float eps = 0;
+  };
+  void add_norm(const AddNorm& args, Stream stream);
 
   /// y = x W^T. x [N, I], w [O, I], y [N, O]. w and y may be parts of larger matrices; what surrounds y
   /// there is not written. y is overwritten; its span, from first byte to last, overlaps neither x nor w's.
   void gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream);
+
+  /// out = geglu(x gate_up^T), with geglu()'s layout of gate_up's rows. x [N, D], gate_up [2F, D], out [N,
+  /// F]. `scratch` [N, 2F] may or may not be written; nothing overlaps.
+  void gemm_geglu(ConstTensorView x, ConstMatrixView gate_up, std::int64_t block, TensorView scratch,
+                  TensorView out, Stream stream);
+
+  /// Finds the fastest way to compute gemm(x, w, y) for all of `weights`, matrices of one shape that are used
+  /// one after another, and uses it from then on; `geglu_block`, where it is not 0, stands for gemm_geglu
+  /// with that block, with y as scratch. x and y are any memory of the right shapes; y is overwritten.
+  /// Blocks.
+  virtual void tune_gemm(ConstTensorView x, std::span<const ConstMatrixView> weights, MatrixView y,
+                         std::int64_t geglu_block) = 0;
+  /// Takes up what was kept before, by this process or another.
+  virtual void load_tuning() = 0;
+  /// Keeps what tune_gemm found for the next start, where the device has a place for it. Returns what went
+  /// wrong, if anything.
+  virtual std::optional<std::string> save_tuning() = 0;
 
   /// For each q head and each k head: rms_norm over S, then RoPE at its row's position; v is left alone. In
   /// place. Rotation of the halves: (a, b) -> (a cos - b sin, b cos + a sin), a = element i, b = element i +
@@ -125,10 +143,11 @@ class Ops {
 
   /// out = softmax(scale * q k^T) v for each head over packed sequences; causal, within the window. q head j
   /// reads kv head j / (H / K). qkv [N, (H + 2K) S] as HeadLayout cuts it, after norm_rope; out [N, H S],
-  /// head by head; `offsets` (host, [B+1], rising from 0 to N): sequence b is rows [offsets[b],
-  /// offsets[b+1]), which sees itself alone.
-  void attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
-                 TensorView out, Stream stream);
+  /// head by head; begins [N] I32: the sequence of row n begins at row begins[n] and sees itself alone. So
+  /// begins rises, begins[n] <= n, and a sequence's first row has itself (the caller has checked them; else
+  /// undefined on a device, OpError on the CPU).
+  void attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params, TensorView out,
+                 Stream stream);
 
   /// out = gelu_tanh(gate) * up. gate_up [N, 2F], a row = F / block blocks, one after another, each `block`
   /// columns of gate, then the same `block` columns of up; out [N, F]. `block` is positive and divides F.
@@ -144,14 +163,15 @@ class Ops {
                         Stream stream) = 0;
   virtual void do_rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out,
                            Stream stream) = 0;
-  virtual void do_rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x,
-                               Stream stream) = 0;
+  virtual void do_add_norm(const AddNorm& args, Stream stream) = 0;
   virtual void do_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream) = 0;
+  virtual void do_gemm_geglu(ConstTensorView x, ConstMatrixView gate_up, std::int64_t block,
+                             TensorView scratch, TensorView out, Stream stream) = 0;
   virtual void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                             ConstTensorView k_weight, float eps, ConstTensorView rope,
                             ConstTensorView positions, Stream stream) = 0;
-  virtual void do_attention(ConstTensorView qkv, std::span<const std::int64_t> offsets,
-                            const AttentionParams& params, TensorView out, Stream stream) = 0;
+  virtual void do_attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+                            TensorView out, Stream stream) = 0;
   virtual void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) = 0;
 };
 

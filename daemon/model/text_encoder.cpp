@@ -1,91 +1,155 @@
 #include "daemon/model/text_encoder.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace gemmad {
 
 TextEncoder::TextEncoder(const TextConfig& config, TextWeights weights, TextWorkspace& workspace, Ops& ops)
-    : config_(config), weights_(std::move(weights)), workspace_(workspace), ops_(ops) {}
+    : config_(config),
+      weights_(std::move(weights)),
+      workspace_(workspace),
+      ops_(ops),
+      recordings_(ops.make_recordings()) {}
 
 void TextEncoder::forward(const PackedPrompts& prompts, PartLinks& links, HiddenStateSink& sink) {
   check(prompts);
   const auto num_tokens = static_cast<std::int64_t>(prompts.ids.size());
-  const Activations a = workspace_.cut({weights_.heads, weights_.ffn_width}, num_tokens);
+  const std::int64_t num_rows = ops_.padded_rows(num_tokens);
+  const Activations a = workspace_.cut({weights_.heads, weights_.ffn_width}, num_rows);
   const Stream stream = ops_.stream();
+  const Range layers = weights_.layer_range;
+  const auto tokens_of = [&](const TensorView& state) {
+    return ConstTensorView{state.data, state.dtype, {num_tokens, state.shape[1]}};
+  };
+  const auto record = [&](std::int64_t step, const auto& body) {
+    recordings_->run(num_rows, step, stream, std::ref(body));
+  };
 
-  stage_inputs(prompts, a);
-  start(a, links, sink);
-  for (std::int64_t layer = weights_.layer_range.begin; layer < weights_.layer_range.end; ++layer) {
-    attention_block(layer, prompts, a, links);
-    feed_forward_block(layer, a, links);
-    if (layer + 1 < config_.num_layers) sink.hidden_state(layer + 1, a.x, stream);
+  stage_inputs(prompts, num_rows);
+  record(0, [&] { start(a, links); });
+  if (layers.begin == 0) sink.hidden_state(0, tokens_of(a.states[0]), stream);
+  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    record(layer + 1, [&] { run_layer(layer, a, links); });
+    const bool is_last = layer + 1 == config_.num_layers;
+    sink.hidden_state(layer + 1, tokens_of(is_last ? a.normed : a.states[(layer + 1) % 2]), stream);
   }
-  if (weights_.layer_range.end < config_.num_layers) return links.send(a.x, stream);
-  ops_.rms_norm(a.x, weights_.final_norm, eps(), a.normed, stream);
-  sink.hidden_state(config_.num_layers, a.normed, stream);
+  if (layers.end < config_.num_layers) links.send(a.states[layers.end % 2], stream);
 }
 
-void TextEncoder::start(const Activations& a, PartLinks& links, HiddenStateSink& sink) {
+void TextEncoder::start(const Activations& a, PartLinks& links) {
   const Stream stream = ops_.stream();
-  if (weights_.layer_range.begin > 0) return links.receive(a.x, stream);
-  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config_.hidden_size)));
-  ops_.embed(a.ids, weights_.embedding->view, scale, a.x, stream);
-  sink.hidden_state(0, a.x, stream);
+  const Range layers = weights_.layer_range;
+  const TensorView x = a.states[layers.begin % 2];
+  if (layers.begin > 0) {
+    links.receive(x, stream);
+  } else {
+    const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config_.hidden_size)));
+    ops_.embed(a.ids, weights_.embedding->view, scale, x, stream);
+  }
+  if (!layers.empty()) ops_.rms_norm(x, layer_weights(layers.begin).input_norm, eps(), a.normed, stream);
 }
 
-void TextEncoder::attention_block(std::int64_t layer, const PackedPrompts& prompts, const Activations& a,
-                                  PartLinks& links) {
+/// From a.normed and states[layer % 2] to states[(layer + 1) % 2] and, for what comes next, a.normed.
+void TextEncoder::run_layer(std::int64_t layer, const Activations& a, PartLinks& links) {
+  const LayerWeights& w = layer_weights(layer);
+  const Stream stream = ops_.stream();
+  const TensorView& x_in = a.states[layer % 2];
+  const TensorView& x = a.states[(layer + 1) % 2];
+
+  // A part without heads has nothing but zeros to add: a product over no columns.
+  if (weights_.heads.num_heads > 0) attend(layer, a);
+  const TensorView mixed = links.addend(a.branch, 0);
+  ops_.gemm(a.mixed, w.o, mixed, stream);
+  const PeerAddends* peers = links.sum_over_slices(mixed, 0, stream);
+  ops_.add_norm({mixed, peers, w.post_attention_norm, x_in, x, w.pre_ffn_norm, a.normed, eps()}, stream);
+
+  ops_.gemm_geglu(a.normed, w.gate_up, weights_.ffn_block, a.gate_up, a.gated, stream);
+  const TensorView fed = links.addend(a.branch, 1);
+  ops_.gemm(a.gated, w.down, fed, stream);
+  peers = links.sum_over_slices(fed, 1, stream);
+  const ConstTensorView next = next_norm(layer);
+  const TensorView normed = next.data != nullptr ? a.normed : TensorView{};
+  ops_.add_norm({fed, peers, w.post_ffn_norm, x, x, next, normed, eps()}, stream);
+}
+
+void TextEncoder::attend(std::int64_t layer, const Activations& a) {
   const LayerWeights& w = layer_weights(layer);
   const HeadLayout& heads = weights_.heads;
   const LayerKind kind = config_.layer_kinds[static_cast<std::size_t>(layer)];
   const Stream stream = ops_.stream();
-
-  // A part without heads has nothing but zeros to add: a product over no columns.
-  if (heads.num_heads > 0) {
-    const AttentionParams params{heads, static_cast<float>(config_.score_scale()),
-                                 kind == LayerKind::kSliding ? config_.sliding_window : 0};
-    ops_.rms_norm(a.x, w.input_norm, eps(), a.normed, stream);
-    std::int64_t column = 0;
-    for (const ConstMatrixView& rows : w.qkv) {
-      ops_.gemm(a.normed, rows, MatrixView(a.qkv).column_range(column, column + rows.rows), stream);
-      column += rows.rows;
-    }
-    ops_.norm_rope(a.qkv, heads, w.q_norm, w.k_norm, eps(), workspace_.rope(kind), a.positions, stream);
-    ops_.attention(a.qkv, prompts.offsets, params, a.mixed, stream);
+  const AttentionParams params{heads, static_cast<float>(config_.score_scale()),
+                               kind == LayerKind::kSliding ? config_.sliding_window : 0};
+  std::int64_t column = 0;
+  for (const ConstMatrixView& rows : w.qkv) {
+    ops_.gemm(a.normed, rows, MatrixView(a.qkv).column_range(column, column + rows.rows), stream);
+    column += rows.rows;
   }
-  ops_.gemm(a.mixed, w.o, a.branch, stream);
-  links.sum_over_slices(a.branch, stream);
-  ops_.rms_norm_add(a.branch, w.post_attention_norm, eps(), a.x, stream);
+  ops_.norm_rope(a.qkv, heads, w.q_norm, w.k_norm, eps(), workspace_.rope(kind), a.positions, stream);
+  ops_.attention(a.qkv, a.begins, params, a.mixed, stream);
 }
 
-void TextEncoder::feed_forward_block(std::int64_t layer, const Activations& a, PartLinks& links) {
-  const LayerWeights& w = layer_weights(layer);
-  const Stream stream = ops_.stream();
-
-  ops_.rms_norm(a.x, w.pre_ffn_norm, eps(), a.normed, stream);
-  ops_.gemm(a.normed, w.gate_up, a.gate_up, stream);
-  ops_.geglu(a.gate_up, weights_.ffn_block, a.gated, stream);
-  ops_.gemm(a.gated, w.down, a.branch, stream);
-  links.sum_over_slices(a.branch, stream);
-  ops_.rms_norm_add(a.branch, w.post_ffn_norm, eps(), a.x, stream);
+/// What normalises the residual stream behind `layer`; no data where another part does.
+ConstTensorView TextEncoder::next_norm(std::int64_t layer) const {
+  if (layer + 1 < weights_.layer_range.end) return layer_weights(layer + 1).input_norm;
+  return layer + 1 == config_.num_layers ? weights_.final_norm : ConstTensorView{};
 }
 
-void TextEncoder::stage_inputs(const PackedPrompts& prompts, const Activations& a) {
-  const std::span<std::int32_t> positions = workspace_.host_positions();
+void TextEncoder::stage_inputs(const PackedPrompts& prompts, std::int64_t num_rows) {
+  const auto max_rows = static_cast<std::size_t>(workspace_.max_rows());
+  const std::span<std::int32_t> inputs = workspace_.host_inputs();
+  const std::span<std::int32_t> ids = inputs.first(max_rows);
+  const std::span<std::int32_t> positions = inputs.subspan(max_rows, max_rows);
+  const std::span<std::int32_t> begins = inputs.last(max_rows);
+  std::copy(prompts.ids.begin(), prompts.ids.end(), ids.begin());
   for (std::size_t b = 0; b + 1 < prompts.offsets.size(); ++b) {
     // Positions of the prompt padded on the left: its last token always has the last one.
     for (std::int64_t row = prompts.offsets[b]; row < prompts.offsets[b + 1]; ++row) {
       positions[static_cast<std::size_t>(row)] =
           static_cast<std::int32_t>(workspace_.padded_length() - prompts.offsets[b + 1] + row);
+      begins[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(prompts.offsets[b]);
     }
   }
-  const auto upload = [&](const TensorView& to, const std::int32_t* from) {
-    ops_.upload(to, {from, DType::kI32, to.shape}, ops_.stream());
+  // Rows that only fill up are sequences of their own.
+  for (auto row = prompts.ids.size(); row < static_cast<std::size_t>(num_rows); ++row) {
+    ids[row] = 0;
+    positions[row] = 0;
+    begins[row] = static_cast<std::int32_t>(row);
+  }
+  const TensorView to = workspace_.inputs();
+  ops_.upload(to, {inputs.data(), DType::kI32, to.shape}, ops_.stream());
+}
+
+void TextEncoder::tune(std::int64_t max_rows) {
+  if (weights_.layers.empty()) return;
+  using Product = const ConstMatrixView& (*)(const LayerWeights&);
+  const auto all = [&](Product product) {
+    std::vector<ConstMatrixView> matrices;
+    for (const LayerWeights& layer : weights_.layers)
+      matrices.push_back(product(layer));
+    return matrices;
   };
-  upload(a.ids, prompts.ids.data());
-  upload(a.positions, positions.data());
+  for (std::int64_t rows = ops_.padded_rows(1);; rows = ops_.padded_rows(rows + 1)) {
+    const Activations a = workspace_.cut({weights_.heads, weights_.ffn_width}, rows);
+    std::int64_t column = 0;
+    for (std::size_t i = 0; i < weights_.layers.front().qkv.size(); ++i) {
+      std::vector<ConstMatrixView> parts;
+      for (const LayerWeights& layer : weights_.layers)
+        parts.push_back(layer.qkv[i]);
+      const std::int64_t end = column + parts.front().rows;
+      ops_.tune_gemm(a.normed, parts, MatrixView(a.qkv).column_range(column, end), 0);
+      column = end;
+    }
+    ops_.tune_gemm(a.mixed, all([](const LayerWeights& w) -> auto& { return w.o; }), a.branch, 0);
+    ops_.tune_gemm(a.normed, all([](const LayerWeights& w) -> auto& { return w.gate_up; }), a.gate_up,
+                   weights_.ffn_block);
+    ops_.tune_gemm(a.gated, all([](const LayerWeights& w) -> auto& { return w.down; }), a.branch, 0);
+    if (rows >= max_rows) break;
+  }
 }
 
 void TextEncoder::check(const PackedPrompts& prompts) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 
@@ -31,21 +32,24 @@ class HiddenStateSink {
  public:
   virtual ~HiddenStateSink() = default;
   /// Called once for each index that this part computes, in order: 0 = scaled embeddings, i = output of layer
-  /// i-1, num_layers = output of the last layer after the final norm. `x` [N, D] of the compute type is
-  /// overwritten by work put on `stream` after the return; copies of it must go on `stream` too. May throw:
-  /// the forward pass ends there and the encoder stays usable.
+  /// i-1, num_layers = output of the last layer after the final norm. `x` [N, D] of the compute type is ready
+  /// when what is on `stream` is done. It is overwritten by work put on `stream` after the return of the call
+  /// for the next index, or by the next forward pass: until then copies may be under way elsewhere, if the
+  /// sink makes `stream` wait for them in that call. May throw: the forward pass ends there and the encoder
+  /// stays usable.
   virtual void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) = 0;
 };
 
-/// Shares its weights with their other holders. One forward at a time; the calling thread blocks.
+/// Shares its weights with their other holders. One forward at a time.
 class TextEncoder {
  public:
   /// `workspace` is at least as wide as the weights. Keeps references to it and to `ops`.
   TextEncoder(const TextConfig& config, TextWeights weights, TextWorkspace& workspace, Ops& ops);
 
-  /// Computes this part's hidden states of `prompts`. Allocates nothing. Prompts see themselves alone. Throws
-  /// BatchError for no prompt, offsets that do not rise from 0 to N, an empty prompt, one longer than the
-  /// workspace's padded_length, more tokens than it has room for, or an id outside [0, V), in every part
+  /// Computes this part's hidden states of `prompts`. Prompts see themselves alone. Rows that the device
+  /// fills the batch up with are computed and not handed out. Returns when all work is on ops.stream().
+  /// Throws BatchError for no prompt, offsets that do not rise from 0 to N, an empty prompt, one longer than
+  /// the workspace's padded_length, more tokens than it has room for, or an id outside [0, V), in every part
   /// alike and before any link is used; and what links and sink throw.
   void forward(const PackedPrompts& prompts, PartLinks& links, HiddenStateSink& sink);
 
@@ -53,13 +57,17 @@ class TextEncoder {
   const TextWeights& weights() const { return weights_; }
   std::int64_t max_batch_tokens() const { return workspace_.max_batch_tokens(); }
 
+  /// Finds the fastest products for batches of up to `max_rows` (Ops::tune_gemm). Blocks, the first time for
+  /// some seconds. Uses no links.
+  void tune(std::int64_t max_rows);
+
  private:
   void check(const PackedPrompts& prompts) const;
-  void stage_inputs(const PackedPrompts& prompts, const Activations& a);
-  void start(const Activations& a, PartLinks& links, HiddenStateSink& sink);
-  void attention_block(std::int64_t layer, const PackedPrompts& prompts, const Activations& a,
-                       PartLinks& links);
-  void feed_forward_block(std::int64_t layer, const Activations& a, PartLinks& links);
+  void stage_inputs(const PackedPrompts& prompts, std::int64_t num_rows);
+  void start(const Activations& a, PartLinks& links);
+  void run_layer(std::int64_t layer, const Activations& a, PartLinks& links);
+  void attend(std::int64_t layer, const Activations& a);
+  ConstTensorView next_norm(std::int64_t layer) const;
   const LayerWeights& layer_weights(std::int64_t layer) const {
     return weights_.layers[static_cast<std::size_t>(layer - weights_.layer_range.begin)];
   }
@@ -69,6 +77,7 @@ class TextEncoder {
   TextWeights weights_;
   TextWorkspace& workspace_;
   Ops& ops_;
+  std::unique_ptr<Recordings> recordings_;  // by rows of a batch; step 0 = what comes first, i = layer i - 1
 };
 
 }  // namespace gemmad

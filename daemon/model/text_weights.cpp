@@ -174,6 +174,10 @@ std::vector<ConstMatrixView> slice_heads(const ConstMatrixView& whole, const Hea
 
 }  // namespace
 
+ActivationWidths activation_widths(const TextConfig& config, const Shard& shard) {
+  return {head_layout(config, shard), shard.ffn_blocks.size() * ffn_block(config)};
+}
+
 std::uint64_t TextWeights::size_bytes() const {
   std::uint64_t total = embedding ? embedding->storage.size_bytes() : 0;
   if (!buffers) return total;

@@ -8,6 +8,7 @@
 
 #include "comm/shard_plan.h"
 #include "config/model_config.h"
+#include "daemon/model/text_workspace.h"
 #include "daemon/model/weight_source.h"
 #include "kernels/ops.h"
 
@@ -44,6 +45,9 @@ struct TextWeights {
   /// Bytes of device memory. A table that is read where it lies counts nothing.
   std::uint64_t size_bytes() const;
 };
+
+/// The width of `shard`'s activations.
+ActivationWidths activation_widths(const TextConfig& config, const Shard& shard);
 
 /// Called with the bytes of device memory filled so far and in the end; at the end they are equal. May throw,
 /// to give up.

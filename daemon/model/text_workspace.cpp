@@ -11,43 +11,53 @@ namespace {
 
 constexpr std::size_t kAlignmentBytes = 256;
 
-// Hands out places for `max_tokens` tokens in one buffer, one after another; without a buffer only sizes are
+// Hands out places for `max_rows` rows in one buffer, one after another; without a buffer only sizes are
 // found.
 class Cutter {
  public:
-  Cutter(const Buffer* memory, std::int64_t max_tokens, std::int64_t num_tokens)
-      : memory_(memory), max_tokens_(max_tokens), num_tokens_(num_tokens) {}
+  Cutter(const Buffer* memory, std::int64_t max_rows, std::int64_t num_rows)
+      : memory_(memory), max_rows_(max_rows), num_rows_(num_rows) {}
 
-  TensorView row_of_each(DType dtype, std::int64_t width) {
-    return place(dtype, width, {num_tokens_, width});
+  TensorView row_of_each(DType dtype, std::int64_t width) { return place(dtype, width, {num_rows_, width}); }
+  /// Not rounded up: the next one follows at once.
+  TensorView number_of_each() {
+    const TensorView view = place(DType::kI32, 1, {num_rows_});
+    end_bytes_ -= slack_bytes_;
+    return view;
   }
-  TensorView one_of_each(DType dtype) { return place(dtype, 1, {num_tokens_}); }
 
   std::size_t end_bytes() const { return end_bytes_; }
+  void align() { end_bytes_ = (end_bytes_ + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
   void rewind(std::size_t end_bytes) { end_bytes_ = end_bytes; }
   std::size_t most_bytes() const { return most_bytes_; }
 
  private:
   TensorView place(DType dtype, std::int64_t width, const Shape& shape) {
     const std::size_t offset_bytes = end_bytes_;
-    const std::size_t size_bytes = TensorView{nullptr, dtype, {max_tokens_, width}}.size_bytes();
-    end_bytes_ += (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    const std::size_t size_bytes = TensorView{nullptr, dtype, {max_rows_, width}}.size_bytes();
+    const std::size_t rounded = (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    slack_bytes_ = rounded - size_bytes;
+    end_bytes_ += rounded;
     most_bytes_ = std::max(most_bytes_, end_bytes_);
     return memory_ != nullptr ? memory_->view(dtype, shape, offset_bytes) : TensorView{nullptr, dtype, shape};
   }
 
   const Buffer* memory_;
-  std::int64_t max_tokens_;
-  std::int64_t num_tokens_;
+  std::int64_t max_rows_;
+  std::int64_t num_rows_;
   std::size_t end_bytes_ = 0;
+  std::size_t slack_bytes_ = 0;  // behind the last place
   std::size_t most_bytes_ = 0;
 };
 
 Activations cut_up(Cutter& cutter, const ActivationWidths& widths, std::int64_t hidden_size, DType dtype) {
   Activations a;
-  a.ids = cutter.one_of_each(DType::kI32);
-  a.positions = cutter.one_of_each(DType::kI32);
-  a.x = cutter.row_of_each(dtype, hidden_size);
+  a.ids = cutter.number_of_each();
+  a.positions = cutter.number_of_each();
+  a.begins = cutter.number_of_each();
+  cutter.align();
+  for (TensorView& state : a.states)
+    state = cutter.row_of_each(dtype, hidden_size);
   a.normed = cutter.row_of_each(dtype, hidden_size);
   a.branch = cutter.row_of_each(dtype, hidden_size);
   const std::size_t shared = cutter.end_bytes();
@@ -57,6 +67,13 @@ Activations cut_up(Cutter& cutter, const ActivationWidths& widths, std::int64_t 
   a.gate_up = cutter.row_of_each(dtype, 2 * widths.ffn_width);
   a.gated = cutter.row_of_each(dtype, widths.ffn_width);
   return a;
+}
+
+std::size_t activation_bytes(const ActivationWidths& widest, std::int64_t hidden_size, DType dtype,
+                             std::int64_t max_rows) {
+  Cutter sizes(nullptr, max_rows, max_rows);
+  cut_up(sizes, widest, hidden_size, dtype);
+  return sizes.most_bytes();
 }
 
 Buffer upload_rope_table(Ops& ops, const RopeConfig& rope, const Shape& shape) {
@@ -74,28 +91,40 @@ TextWorkspace::TextWorkspace(const TextConfig& config, const ActivationWidths& w
     : hidden_size_(config.hidden_size),
       dtype_(ops.compute_dtype()),
       max_batch_tokens_(max_batch_tokens),
+      max_rows_(ops.padded_rows(max_batch_tokens)),
       padded_length_(padded_length) {
   if (max_batch_tokens < 1 || padded_length < 1) {
     throw std::invalid_argument("workspace: max_batch_tokens is " + std::to_string(max_batch_tokens) +
                                 ", padded_length is " + std::to_string(padded_length) +
                                 ", both must be positive");
   }
-  Cutter sizes(nullptr, max_batch_tokens, max_batch_tokens);
-  cut_up(sizes, widest, hidden_size_, dtype_);
-  memory_ = Buffer(ops.memory(), sizes.most_bytes());
+  memory_ = Buffer(ops.memory(), activation_bytes(widest, hidden_size_, dtype_, max_rows_));
   rope_shape_ = {padded_length, config.head_dim};
   rope_full_ = upload_rope_table(ops, config.rope_full, rope_shape_);
   rope_sliding_ = upload_rope_table(ops, config.rope_sliding, rope_shape_);
-  host_positions_.resize(static_cast<std::size_t>(max_batch_tokens));
+  host_inputs_.resize(static_cast<std::size_t>(3 * max_rows_));
 }
 
-Activations TextWorkspace::cut(const ActivationWidths& widths, std::int64_t num_tokens) const {
-  Cutter cutter(&memory_, max_batch_tokens_, num_tokens);
+Activations TextWorkspace::cut(const ActivationWidths& widths, std::int64_t num_rows) const {
+  Cutter cutter(&memory_, max_rows_, num_rows);
   return cut_up(cutter, widths, hidden_size_, dtype_);
 }
 
 ConstTensorView TextWorkspace::rope(LayerKind kind) const {
   return (kind == LayerKind::kSliding ? rope_sliding_ : rope_full_).view(dtype_, rope_shape_);
+}
+
+TensorView TextWorkspace::inputs() const {
+  return memory_.view(DType::kI32, {3 * max_rows_});
+}
+
+std::uint64_t TextWorkspace::size_bytes(const TextConfig& config, const ActivationWidths& widest,
+                                        const Ops& ops, std::int64_t max_batch_tokens,
+                                        std::int64_t padded_length) {
+  const TensorView table{nullptr, ops.compute_dtype(), {padded_length, config.head_dim}};
+  return activation_bytes(widest, config.hidden_size, ops.compute_dtype(),
+                          ops.padded_rows(max_batch_tokens)) +
+         2 * table.size_bytes();
 }
 
 std::uint64_t TextWorkspace::size_bytes() const {

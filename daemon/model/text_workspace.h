@@ -14,12 +14,13 @@ namespace gemmad {
 /// position kPaddedLength - n + i. No padding is computed.
 inline constexpr std::int64_t kPaddedLength = 1024;
 
-/// One batch's places for N tokens. Attention's part and the feed-forward's share theirs: neither outlives
-/// its block.
+/// One batch's places for N rows. Attention's part and the feed-forward's share theirs: neither outlives its
+/// block.
 struct Activations {
   TensorView ids;        // [N] I32
   TensorView positions;  // [N] I32
-  TensorView x;          // [N, D], the residual stream
+  TensorView begins;     // [N] I32, as Ops::attention takes them
+  TensorView states[2];  // [N, D], the residual stream: hidden state i is states[i % 2], but for the last
   TensorView normed;     // [N, D]
   TensorView branch;     // [N, D], what a block adds
   TensorView qkv;        // [N, (H + 2K) S]
@@ -43,26 +44,36 @@ class TextWorkspace {
   TextWorkspace(const TextConfig& config, const ActivationWidths& widest, Ops& ops,
                 std::int64_t max_batch_tokens, std::int64_t padded_length = kPaddedLength);
 
-  Activations cut(const ActivationWidths& widths, std::int64_t num_tokens) const;
+  /// The places of a batch of `num_rows`, at most max_rows(); where they begin does not depend on it.
+  Activations cut(const ActivationWidths& widths, std::int64_t num_rows) const;
   /// [padded_length, S], for Ops::norm_rope.
   ConstTensorView rope(LayerKind kind) const;
-  /// Room for a batch's positions on the host, [max_batch_tokens].
-  std::span<std::int32_t> host_positions() { return host_positions_; }
+  /// Room on the host for a batch's ids, positions and begins, [max_rows()] each, in the device's order.
+  std::span<std::int32_t> host_inputs() { return host_inputs_; }
+  /// Where the device keeps those of a batch of `num_rows`: [3 max_rows()] I32.
+  TensorView inputs() const;
 
   std::int64_t max_batch_tokens() const { return max_batch_tokens_; }
+  /// Tokens, and what the device fills them up with.
+  std::int64_t max_rows() const { return max_rows_; }
   std::int64_t padded_length() const { return padded_length_; }
   std::uint64_t size_bytes() const;
+
+  /// What size_bytes() will be, before there is one.
+  static std::uint64_t size_bytes(const TextConfig& config, const ActivationWidths& widest, const Ops& ops,
+                                  std::int64_t max_batch_tokens, std::int64_t padded_length = kPaddedLength);
 
  private:
   std::int64_t hidden_size_;
   DType dtype_;
   std::int64_t max_batch_tokens_;
+  std::int64_t max_rows_;
   std::int64_t padded_length_;
   Shape rope_shape_;
   Buffer memory_;
   Buffer rope_full_;
   Buffer rope_sliding_;
-  std::vector<std::int32_t> host_positions_;
+  std::vector<std::int32_t> host_inputs_;
 };
 
 }  // namespace gemmad

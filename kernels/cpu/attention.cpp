@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <string>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernels.h"
@@ -154,7 +155,7 @@ void grow(std::vector<Value>& values, std::int64_t count) {
 Attention::Attention(ThreadPool& pool)
     : pool_(pool), scratch_(static_cast<std::size_t>(pool.num_threads())) {}
 
-void Attention::run(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
+void Attention::run(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
                     TensorView out) {
   const std::int64_t group = params.heads.queries_per_kv_head();
   const std::int64_t block_queries = std::max(kLeastQueries, kRows / group);
@@ -166,23 +167,31 @@ void Attention::run(ConstTensorView qkv, std::span<const std::int64_t> offsets, 
     grow(scratch.row_max, rows);
     grow(scratch.row_sum, rows);
   }
-
-  blocks_.clear();
-  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
-    const std::int64_t length = offsets[b + 1] - offsets[b];
-    // The last queries see the most keys: begun first, they leave the short blocks to even out the threads.
-    for (std::int64_t block = (length + block_queries - 1) / block_queries - 1; block >= 0; --block) {
-      const std::int64_t first = block * block_queries;
-      for (std::int64_t kv_head = 0; kv_head < params.heads.num_kv_heads; ++kv_head) {
-        blocks_.push_back({offsets[b], kv_head, first, std::min(block_queries, length - first)});
-      }
-    }
-  }
+  cut_into_blocks(begins, params.heads, block_queries);
   pool_.run(static_cast<std::int64_t>(blocks_.size()), [&](std::int64_t index, int worker) {
     BlockTask(qkv, params, out, blocks_[static_cast<std::size_t>(index)],
               scratch_[static_cast<std::size_t>(worker)])
         .run();
   });
+}
+
+void Attention::cut_into_blocks(ConstTensorView begins, const HeadLayout& heads, std::int64_t block_queries) {
+  blocks_.clear();
+  const std::int32_t* const begin_of = begins.as<std::int32_t>();
+  for (std::int64_t begin = 0, end = 0; begin < begins.shape[0]; begin = end) {
+    if (begin_of[begin] != begin) {
+      throw OpError("attention: begins[" + std::to_string(begin) + "] is " + std::to_string(begin_of[begin]) +
+                    ", must be the row itself or the begin of the row before");
+    }
+    for (end = begin; end < begins.shape[0] && begin_of[end] == begin;)
+      ++end;
+    // The last queries see the most keys: begun first, they leave the short blocks to even out the threads.
+    for (std::int64_t block = (end - begin + block_queries - 1) / block_queries - 1; block >= 0; --block) {
+      const std::int64_t first = block * block_queries;
+      for (std::int64_t kv_head = 0; kv_head < heads.num_kv_heads; ++kv_head)
+        blocks_.push_back({begin, kv_head, first, std::min(block_queries, end - begin - first)});
+    }
+  }
 }
 
 }  // namespace gemmad::cpu

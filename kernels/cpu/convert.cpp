@@ -19,9 +19,28 @@ void widen_f16(const std::byte* from, float* to, std::int64_t count) {
     to[i] = f16_to_f32(load_u16(from, i));
 }
 
+float load_as_f32(const std::byte* from, DType dtype, std::int64_t i) {
+  if (dtype == DType::kBF16) return bf16_to_f32(load_u16(from, i));
+  return dtype == DType::kF16 ? f16_to_f32(load_u16(from, i)) : load_f32(from, i);
+}
+
+GEMMAD_MULTIVERSION void narrow_f32(const std::byte* from, std::uint16_t* to, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = f32_to_bf16(load_f32(from, i));
+}
+
+void round_to_bf16(const std::byte* from, DType from_dtype, std::uint16_t* to, std::int64_t count) {
+  if (from_dtype == DType::kF32) return narrow_f32(from, to, count);
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = f32_to_bf16(load_as_f32(from, from_dtype, i));
+}
+
 void convert_run(std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype, std::int64_t count) {
   if (from_dtype == to_dtype) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * size_bytes(to_dtype));
+  } else if (to_dtype == DType::kBF16) {
+    round_to_bf16(from, from_dtype, reinterpret_cast<std::uint16_t*>(to), count);
   } else if (from_dtype == DType::kBF16) {
     widen_bf16(from, reinterpret_cast<float*>(to), count);
   } else {

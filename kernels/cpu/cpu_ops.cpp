@@ -13,9 +13,18 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
+// Telling this device what to do costs nothing.
+class NoRecordings final : public Recordings {
+ public:
+  void run(std::int64_t, std::int64_t, Stream, const std::function<void()>& body) override { body(); }
+};
+
 class CpuOps final : public Ops {
  public:
-  explicit CpuOps(int num_threads) : pool_(num_threads), attention_(pool_) {
+  CpuOps(int num_threads, std::shared_ptr<Memory> memory)
+      : memory_(memory ? std::move(memory) : std::make_shared<cpu::HostMemory>()),
+        pool_(num_threads),
+        attention_(pool_) {
     cpu::prepare_gemm();
     pool_.run(pool_.num_threads(), [](std::int64_t, int) { cpu::warm_up_gemm(); });
   }
@@ -27,8 +36,23 @@ class CpuOps final : public Ops {
   DType compute_dtype() const override { return DType::kF32; }
   Stream stream() override { return Stream(static_cast<void*>(&pool_)); }
   std::shared_ptr<Memory> memory() override { return memory_; }
-  std::int64_t efficient_rows() const override { return 16; }
+  std::optional<DeviceMemoryBytes> memory_bytes() const override { return std::nullopt; }
+
+  std::uint64_t scratch_bytes() const override { return 0; }
+  void drop_scratch() override {}
+
+  Stream copy_stream() override { return stream(); }
+  void wait_for(Stream, Stream) override {}
+  bool is_done(Stream) override { return true; }
   void synchronize(Stream) override {}
+  std::unique_ptr<Recordings> make_recordings() override { return std::make_unique<NoRecordings>(); }
+  std::shared_ptr<void> pin(std::span<std::byte>) override { return nullptr; }
+  std::int64_t padded_rows(std::int64_t rows) const override { return rows; }
+  std::int64_t efficient_rows() const override { return 16; }
+
+  void tune_gemm(ConstTensorView, std::span<const ConstMatrixView>, MatrixView, std::int64_t) override {}
+  void load_tuning() override {}
+  std::optional<std::string> save_tuning() override { return std::nullopt; }
   Table make_table(ConstTensorView host, std::shared_ptr<const void> host_owner) override {
     return {host, Buffer(), std::move(host_owner)};
   }
@@ -47,39 +71,45 @@ class CpuOps final : public Ops {
   void do_rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out, Stream) override {
     cpu::rms_norm(pool_, x, weight, eps, out);
   }
-  void do_rms_norm_add(ConstTensorView y, ConstTensorView weight, float eps, TensorView x, Stream) override {
-    cpu::rms_norm_add(pool_, y, weight, eps, x);
+  void do_add_norm(const AddNorm& args, Stream) override {
+    if (args.peers != nullptr) throw OpError("add_norm: peers, but the CPU reads no other device's memory");
+    cpu::add_norm(pool_, args);
   }
   void do_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream) override {
     cpu::gemm(pool_, x, w, y);
+  }
+  void do_gemm_geglu(ConstTensorView x, ConstMatrixView gate_up, std::int64_t block, TensorView scratch,
+                     TensorView out, Stream) override {
+    cpu::gemm(pool_, x, gate_up, scratch);
+    cpu::geglu(pool_, scratch, block, out);
   }
   void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                     ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions,
                     Stream) override {
     cpu::norm_rope(pool_, qkv, heads, q_weight, k_weight, eps, rope, positions);
   }
-  void do_attention(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
+  void do_attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
                     TensorView out, Stream) override {
-    attention_.run(qkv, offsets, params, out);
+    attention_.run(qkv, begins, params, out);
   }
   void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream) override {
     cpu::geglu(pool_, gate_up, block, out);
   }
 
  private:
-  std::shared_ptr<Memory> memory_ = std::make_shared<cpu::HostMemory>();
+  std::shared_ptr<Memory> memory_;
   cpu::ThreadPool pool_;
   cpu::Attention attention_;
 };
 
 }  // namespace
 
-std::unique_ptr<Ops> make_cpu_ops(int num_threads) {
+std::unique_ptr<Ops> make_cpu_ops(int num_threads, std::shared_ptr<Memory> memory) {
   if (num_threads < 1 || num_threads > kMaxThreads) {
     throw std::invalid_argument("CPU threads: " + std::to_string(num_threads) + ", must be in [1, " +
                                 std::to_string(kMaxThreads) + "]");
   }
-  return std::make_unique<CpuOps>(num_threads);
+  return std::make_unique<CpuOps>(num_threads, std::move(memory));
 }
 
 }  // namespace gemmad

@@ -12,14 +12,16 @@
 
 namespace gemmad::cpu {
 
-/// dst := src, between equal types, or to F32 from BF16 or F16. dst has as many elements, in the same order.
+/// dst := src, between equal types, or to F32 or BF16 from BF16, F16 or F32. dst has as many elements, in the
+/// same order; its rows lie one after another.
 void convert(ThreadPool& pool, TensorView dst, ConstMatrixView src);
 
 /// Throws OpError for an id outside the table, before any work.
 void embed(ThreadPool& pool, ConstTensorView ids, ConstTensorView table, float scale, TensorView out);
 
 void rms_norm(ThreadPool& pool, ConstTensorView x, ConstTensorView weight, float eps, TensorView out);
-void rms_norm_add(ThreadPool& pool, ConstTensorView y, ConstTensorView weight, float eps, TensorView x);
+/// Without peers.
+void add_norm(ThreadPool& pool, const Ops::AddNorm& args);
 
 void gemm(ThreadPool& pool, ConstTensorView x, ConstMatrixView w, MatrixView y);
 
@@ -35,8 +37,8 @@ class Attention {
  public:
   explicit Attention(ThreadPool& pool);
 
-  void run(ConstTensorView qkv, std::span<const std::int64_t> offsets, const AttentionParams& params,
-           TensorView out);
+  /// Throws OpError for begins that are none, before any work.
+  void run(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params, TensorView out);
 
   /// A block of queries of one sequence, for the query heads of one kv head.
   struct Block {
@@ -55,6 +57,8 @@ class Attention {
   };
 
  private:
+  void cut_into_blocks(ConstTensorView begins, const HeadLayout& heads, std::int64_t block_queries);
+
   ThreadPool& pool_;
   std::vector<Scratch> scratch_;  // [num_threads]
   std::vector<Block> blocks_;

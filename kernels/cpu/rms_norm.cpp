@@ -22,13 +22,14 @@ GEMMAD_MULTIVERSION void norm_rows(const float* x, const float* weight, float ep
   }
 }
 
-GEMMAD_MULTIVERSION void norm_add_rows(const float* y, const float* weight, float eps, float* x,
-                                       std::int64_t num_rows, std::int64_t width) {
-  for (std::int64_t n = 0; n < num_rows; ++n, y += width, x += width) {
+// x and out may be the same.
+GEMMAD_MULTIVERSION void norm_add_rows(const float* y, const float* weight, float eps, const float* x,
+                                       float* out, std::int64_t num_rows, std::int64_t width) {
+  for (std::int64_t n = 0; n < num_rows; ++n, y += width, x += width, out += width) {
     const float factor = inverse_rms(y, eps, width);
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i)
-      x[i] += y[i] * factor * (1.0f + weight[i]);
+      out[i] = x[i] + y[i] * factor * (1.0f + weight[i]);
   }
 }
 
@@ -42,11 +43,15 @@ void rms_norm(ThreadPool& pool, ConstTensorView x, ConstTensorView weight, float
   });
 }
 
-void rms_norm_add(ThreadPool& pool, ConstTensorView y, ConstTensorView weight, float eps, TensorView x) {
-  const std::int64_t width = y.shape[1];
-  for_row_blocks(pool, y.shape[0], width, [&](std::int64_t begin, std::int64_t end) {
-    norm_add_rows(y.as<float>() + begin * width, weight.as<float>(), eps, x.as<float>() + begin * width,
-                  end - begin, width);
+void add_norm(ThreadPool& pool, const Ops::AddNorm& args) {
+  const std::int64_t width = args.y.shape[1];
+  for_row_blocks(pool, args.y.shape[0], width, [&](std::int64_t begin, std::int64_t end) {
+    float* const out = args.x_out.as<float>() + begin * width;
+    norm_add_rows(args.y.as<float>() + begin * width, args.weight.as<float>(), args.eps,
+                  args.x.as<float>() + begin * width, out, end - begin, width);
+    if (args.normed.data == nullptr) return;
+    norm_rows(out, args.next_weight.as<float>(), args.eps, args.normed.as<float>() + begin * width,
+              end - begin, width);
   });
 }
 

@@ -245,9 +245,10 @@ TEST_CASE("Stages hold their layers whole") {
 TEST_CASE("Ranks beyond the layers hold nothing") {
   const ShardPlan plan = plan_of(model_of(4, 2, 192, 3), Mode::kSharded, Strategy::kLayer, 0, 5);
   CHECK(ranks_of(plan.replicas.front()) == std::vector<int>{0, 1, 2});
-  CHECK(plan.encodes(2));
-  CHECK_FALSE(plan.encodes(3));
-  CHECK_FALSE(plan.encodes(4));
+  REQUIRE(plan.shard_of(2) != nullptr);
+  CHECK(plan.shard_of(2)->rank == 2);
+  CHECK(plan.shard_of(3) == nullptr);
+  CHECK(plan.shard_of(4) == nullptr);
 }
 
 TEST_CASE("Groups of ranks are replicas of their own") {
@@ -304,7 +305,7 @@ TEST_CASE("Only the ranks that are to encode hold the model, in rising order") {
   REQUIRE(tensor.replicas.size() == 1);
   CHECK(ranks_of(tensor.replicas[0]) == std::vector<int>{1, 6});
   for (int rank = 0; rank < 8; ++rank)
-    CHECK(tensor.encodes(rank) == (rank == 1 || rank == 6));
+    CHECK((tensor.shard_of(rank) != nullptr) == (rank == 1 || rank == 6));
 
   const ShardPlan dealt = plan_of(model, Mode::kBatchParallel, Strategy::kTensor, 0, 8, {6, 1});
   REQUIRE(dealt.replicas.size() == 2);

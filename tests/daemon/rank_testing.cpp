@@ -34,13 +34,15 @@ void TestRank::make_segment() {
 }
 
 DeploymentParts TestRank::parts() {
-  return {bootstrap_, ops_, files_.config(), transport_, places_, max_batch_tokens_, kTimeout, kTimeout};
+  return {bootstrap_,        ops_,     files_.config(), transport_, transport_, places_,
+          max_batch_tokens_, kTimeout, kTimeout};
 }
 
 std::unique_ptr<Deployment> TestRank::deploy(const ShardSettings& settings) {
   auto deployment = std::make_unique<Deployment>(
       parts(), make_shard_plan(files_.config(), settings, bootstrap_.info().num_ranks), *files_.checkpoint(),
       LoadProgress{});
+  deployment->connect();
   deployment->measure_costs();
   return deployment;
 }

@@ -44,24 +44,17 @@ TEST_CASE("embed gathers and scales rows of every float type with one rounding, 
   testing.ops().embed(testing.put(ids).view, made.view, kScale, out.view, testing.stream());
 
   std::vector<float> expected;
+  const float scale = testing.rounded({kScale}).front();
   for (std::int32_t id : ids) {
     for (std::int64_t i = 0; i < width; ++i)
-      expected.push_back(values[static_cast<std::size_t>(id * width + i)] * kScale);
+      expected.push_back(values[static_cast<std::size_t>(id * width + i)] * scale);
   }
+  expected = testing.rounded(expected);
   const std::vector<float> actual = testing.get(out.view);
   const Comparison result = compare_bits({actual.data(), DType::kF32, {num_ids, width}},
                                          {expected.data(), DType::kF32, {num_ids, width}});
   INFO(result.report);
   CHECK(result.ok);
-}
-
-TEST_CASE("embed refuses an id outside the table") {
-  OpTesting testing;
-  const DeviceTensor table = testing.put(random_values(kVocabulary * 4, 1), {kVocabulary, 4});
-  const DeviceTensor out = testing.empty({2, 4});
-  const std::int32_t bad = GENERATE(-1, static_cast<std::int32_t>(kVocabulary));
-  CHECK_THROWS_AS(testing.ops().embed(testing.put({0, bad}).view, table.view, 1, out.view, testing.stream()),
-                  OpError);
 }
 
 }  // namespace gemmad

@@ -74,8 +74,19 @@ TEST_CASE("Operations refuse results that overlap their inputs") {
   const DeviceTensor weight = testing.empty({4});
   CHECK(mentions(refusal([&] { ops.rms_norm(first, weight.view, 1e-6f, shifted, testing.stream()); }),
                  "overlap"));
-  CHECK(mentions(refusal([&] { ops.rms_norm_add(first, weight.view, 1e-6f, first, testing.stream()); }),
-                 "overlap"));
+  const auto add = [&](TensorView x_out, TensorView normed) {
+    const DeviceTensor y = testing.empty({3, 4});
+    return refusal([&] {
+      ops.add_norm({y.view, nullptr, weight.view, first, x_out, weight.view, normed, 1e-6f},
+                   testing.stream());
+    });
+  };
+  CHECK(mentions(add(shifted, {}), "x_out and x overlap"));
+  CHECK(mentions(add(first, first), "normed and x overlap"));
+  CHECK(mentions(refusal([&] {
+                   ops.add_norm({first, nullptr, weight.view, first, first, {}, {}, 1e-6f}, testing.stream());
+                 }),
+                 "x and y overlap"));
 }
 
 TEST_CASE("gemm refuses results between the rows of an input, and takes those behind it") {
@@ -130,25 +141,41 @@ TEST_CASE("geglu refuses blocks that do not cut a row evenly") {
   CHECK(mentions(with_block(bad), "columns, 8"));
 }
 
-TEST_CASE("attention refuses bad head layouts, windows and offsets") {
+TEST_CASE("attention refuses bad head layouts, windows and begins of another number or type") {
   OpTesting testing;
   const DeviceTensor qkv = testing.empty({4, 24});
   const DeviceTensor out = testing.empty({4, 16});
-  const auto attend = [&](HeadLayout heads, std::int64_t window, std::vector<std::int64_t> offsets) {
+  const auto attend = [&](HeadLayout heads, std::int64_t window, const DeviceTensor& begins) {
     return refusal([&] {
-      testing.ops().attention(qkv.view, offsets, {heads, 1, window}, out.view, testing.stream());
+      testing.ops().attention(qkv.view, begins.view, {heads, 1, window}, out.view, testing.stream());
     });
   };
   const HeadLayout good{4, 1, 4};
-  CHECK(attend(good, 0, {0, 4}) == "accepted");
-  CHECK(mentions(attend({3, 2, 4}, 0, {0, 4}), "num_heads"));
-  CHECK(mentions(attend({4, 0, 4}, 0, {0, 4}), "num_heads"));
-  CHECK(mentions(attend({4, 1, 3}, 0, {0, 4}), "head_dim"));
-  CHECK(mentions(attend(good, -1, {0, 4}), "window"));
-  CHECK(mentions(attend(good, 0, {0, 3}), "offsets"));
-  CHECK(mentions(attend(good, 0, {1, 4}), "offsets"));
-  CHECK(mentions(attend(good, 0, {}), "offsets"));
-  CHECK(mentions(attend(good, 0, {0, 3, 2, 4}), "offsets"));
+  const DeviceTensor begins = testing.put({0, 0, 2, 2});
+  CHECK(attend(good, 0, begins) == "accepted");
+  CHECK(mentions(attend({3, 2, 4}, 0, begins), "num_heads"));
+  CHECK(mentions(attend({4, 0, 4}, 0, begins), "num_heads"));
+  CHECK(mentions(attend({4, 1, 3}, 0, begins), "head_dim"));
+  CHECK(mentions(attend(good, -1, begins), "window"));
+  CHECK(mentions(attend(good, 0, testing.put({0, 0, 0})), "begins"));
+  CHECK(mentions(attend(good, 0, testing.empty({4})), "begins"));
+}
+
+TEST_CASE("gemm_geglu refuses a block, a result or a scratch of another size") {
+  OpTesting testing;
+  const DeviceTensor x = testing.put(std::vector<float>(16, 1.0f), {2, 8});
+  const DeviceTensor w = testing.put(std::vector<float>(96, 1.0f), {12, 8});
+  const DeviceTensor scratch = testing.empty({2, 12});
+  const DeviceTensor out = testing.empty({2, 6});
+  const auto multiply = [&](std::int64_t block, TensorView between, TensorView result) {
+    return refusal(
+        [&] { testing.ops().gemm_geglu(x.view, w.view, block, between, result, testing.stream()); });
+  };
+  CHECK(multiply(3, scratch.view, out.view) == "accepted");
+  CHECK(mentions(multiply(4, scratch.view, out.view), "block is 4"));
+  CHECK(mentions(multiply(0, scratch.view, out.view), "block is 0"));
+  CHECK(mentions(multiply(3, out.view, out.view), "scratch has shape [2, 6]"));
+  CHECK(mentions(multiply(3, scratch.view, scratch.view), "out has shape [2, 12]"));
 }
 
 TEST_CASE("upload converts 16-bit types exactly and refuses what it cannot convert") {
@@ -233,18 +260,6 @@ TEST_CASE("Some rows are worth a pass of their own, fewer than a prompt may have
   OpTesting testing;
   CHECK(testing.ops().efficient_rows() >= 1);
   CHECK(testing.ops().efficient_rows() <= 1024);
-}
-
-TEST_CASE("make_cpu_ops refuses a number of threads that makes no sense") {
-  const int num_threads = GENERATE(-1, 0, 1025);
-  CHECK_THROWS_AS(make_cpu_ops(num_threads), std::invalid_argument);
-}
-
-TEST_CASE("The CPU describes itself") {
-  const std::string text = OpTesting(2).ops().description();
-  INFO(text);
-  CHECK(mentions(text, "fp32"));
-  CHECK(mentions(text, "2 threads"));
 }
 
 }  // namespace gemmad

@@ -1,12 +1,13 @@
 // One suite for every implementation of Ops: tests hold host vectors, this moves them to the device and back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/base/float_formats.h"
 #include "kernels/ops.h"
 
 namespace gemmad {
@@ -17,14 +18,31 @@ struct DeviceTensor {
   TensorView view;
 };
 
+/// The implementation that this program tests; each program links its own. `num_threads`: of the host, that
+/// the implementation may use.
+std::unique_ptr<Ops> make_test_ops(int num_threads);
+
 class OpTesting {
  public:
-  explicit OpTesting(int num_threads = 2) : ops_(make_cpu_ops(num_threads)) {}
+  explicit OpTesting(int num_threads = 2) : ops_(make_test_ops(num_threads)) {}
 
   Ops& ops() { return *ops_; }
   Stream stream() { return ops_->stream(); }
 
-  DeviceTensor empty(const Shape& shape, DType dtype = DType::kF32) {
+  /// Most that rounding to the compute type changes a value by, relative; 0 for fp32, whose errors are
+  /// counted in kEps.
+  double rounding() const { return ops_->compute_dtype() == DType::kBF16 ? 0x1p-8 : 0; }
+  /// What the device makes of `values`.
+  std::vector<float> rounded(std::vector<float> values) const {
+    if (ops_->compute_dtype() == DType::kBF16) {
+      for (float& value : values)
+        value = bf16_to_f32(f32_to_bf16(value));
+    }
+    return values;
+  }
+
+  DeviceTensor empty(const Shape& shape) { return empty(shape, ops_->compute_dtype()); }
+  DeviceTensor empty(const Shape& shape, DType dtype) {
     const TensorView size{nullptr, dtype, shape};
     Buffer buffer(ops_->memory(), size.size_bytes());
     const TensorView view = buffer.view(dtype, shape);
@@ -45,9 +63,16 @@ class OpTesting {
   }
 
   std::vector<float> get(const ConstTensorView& tensor) {
-    std::vector<float> values(static_cast<std::size_t>(tensor.shape.num_elements()));
-    ops_->copy_to_host({values.data(), DType::kF32, tensor.shape}, tensor, stream());
+    const auto count = static_cast<std::size_t>(tensor.shape.num_elements());
+    std::vector<std::byte> bytes(tensor.size_bytes());
+    ops_->copy_to_host({bytes.data(), tensor.dtype, tensor.shape}, tensor, stream());
     ops_->synchronize(stream());
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto index = static_cast<std::int64_t>(i);
+      values[i] = tensor.dtype == DType::kBF16 ? bf16_to_f32(load_u16(bytes.data(), index))
+                                               : load_f32(bytes.data(), index);
+    }
     return values;
   }
 

@@ -39,16 +39,17 @@ TEST_CASE("rms_norm matches double precision") {
   const float size = GENERATE(1e-4f, 1.0f, 3e4f);
   CAPTURE(width, rows, size);
   OpTesting testing;
-  const std::vector<float> x = random_values(rows * width, 1, size);
-  const std::vector<float> weight = random_values(width, 2, 0.3f);
+  const std::vector<float> x = testing.rounded(random_values(rows * width, 1, size));
+  const std::vector<float> weight = testing.rounded(random_values(width, 2, 0.3f));
   const DeviceTensor device_x = testing.put(x, {rows, width});
   const DeviceTensor device_weight = testing.put(weight, {width});
   const DeviceTensor out = testing.empty({rows, width});
 
   testing.ops().rms_norm(device_x.view, device_weight.view, kEpsilon, out.view, testing.stream());
   const std::vector<float> apart = testing.get(out.view);
-  const Comparison result = compare_elements({apart.data(), DType::kF32, {rows, width}},
-                                             reference(x, weight, rows), 1e-30, relative_limit(width));
+  const Comparison result =
+      compare_elements({apart.data(), DType::kF32, {rows, width}}, reference(x, weight, rows), 1e-30,
+                       relative_limit(width) + testing.rounding());
   INFO(result.report);
   CHECK(result.ok);
 
@@ -64,17 +65,27 @@ TEST_CASE("rms_norm of a row of zeros is zero") {
   CHECK(testing.get(x.view) == std::vector<float>(64, 0.0f));
 }
 
-TEST_CASE("rms_norm_add adds the normed branch to the stream") {
-  const std::int64_t width = GENERATE(1, 17, 640);
-  const std::int64_t rows = GENERATE(1, 129);
-  CAPTURE(width, rows);
+TEST_CASE("add_norm adds the normed branch to the stream and norms the sum for the next one") {
+  const std::int64_t width = GENERATE(1, 17, 72, 640, 3840, 5376);
+  const std::int64_t rows = GENERATE(1, 3, 129);
+  const bool in_place = GENERATE(false, true);
+  const bool has_next = GENERATE(false, true);
+  CAPTURE(width, rows, in_place, has_next);
   OpTesting testing;
-  const std::vector<float> y = random_values(rows * width, 1);
-  const std::vector<float> x = random_values(rows * width, 2);
-  const std::vector<float> weight = random_values(width, 3, 0.3f);
+  const std::vector<float> y = testing.rounded(random_values(rows * width, 1));
+  const std::vector<float> x = testing.rounded(random_values(rows * width, 2));
+  const std::vector<float> weight = testing.rounded(random_values(width, 3, 0.3f));
+  const std::vector<float> next = testing.rounded(random_values(width, 4, 0.3f));
+  const DeviceTensor device_y = testing.put(y, {rows, width});
+  const DeviceTensor device_weight = testing.put(weight, {width});
+  const DeviceTensor device_next = testing.put(next, {width});
   const DeviceTensor stream = testing.put(x, {rows, width});
-  testing.ops().rms_norm_add(testing.put(y, {rows, width}).view, testing.put(weight, {width}).view, kEpsilon,
-                             stream.view, testing.stream());
+  const DeviceTensor apart = testing.put(std::vector<float>(y.size(), NAN), {rows, width});
+  const DeviceTensor normed = testing.put(std::vector<float>(y.size(), NAN), {rows, width});
+  const TensorView sum = in_place ? stream.view : apart.view;
+  testing.ops().add_norm({device_y.view, nullptr, device_weight.view, stream.view, sum, device_next.view,
+                          has_next ? normed.view : TensorView{}, kEpsilon},
+                         testing.stream());
 
   std::vector<double> expected = reference(y, weight, rows);
   double largest = 0;
@@ -82,11 +93,21 @@ TEST_CASE("rms_norm_add adds the normed branch to the stream") {
     largest = std::max({largest, std::abs(expected[i]), std::abs(double{x[i]})});
     expected[i] += x[i];
   }
-  const std::vector<float> actual = testing.get(stream.view);
-  const Comparison result = compare_elements({actual.data(), DType::kF32, {rows, width}}, expected,
-                                             largest * relative_limit(width), kEps);
+  const std::vector<float> actual = testing.get(sum);
+  // The branch is rounded before the sum is.
+  const Comparison result =
+      compare_elements({actual.data(), DType::kF32, {rows, width}}, expected,
+                       largest * (relative_limit(width) + testing.rounding()), kEps + testing.rounding());
   INFO(result.report);
   CHECK(result.ok);
+  if (!in_place) CHECK(testing.get(stream.view) == x);
+  if (!has_next) return;
+  const std::vector<float> next_actual = testing.get(normed.view);
+  const Comparison next_result =
+      compare_elements({next_actual.data(), DType::kF32, {rows, width}}, reference(actual, next, rows), 1e-30,
+                       relative_limit(width) + testing.rounding());
+  INFO(next_result.report);
+  CHECK(next_result.ok);
 }
 
 }  // namespace gemmad

@@ -114,16 +114,17 @@ TEST_CASE("RoPE refuses an odd head and a theta that is not positive") {
 }
 
 TEST_CASE("norm_rope matches double precision and leaves v alone") {
-  const HeadLayout heads = GENERATE(HeadLayout{1, 1, 64}, HeadLayout{4, 2, 64}, HeadLayout{4, 1, 256},
-                                    HeadLayout{3, 3, 128}, HeadLayout{6, 3, 32}, HeadLayout{2, 1, 2});
+  const HeadLayout heads =
+      GENERATE(HeadLayout{1, 1, 64}, HeadLayout{4, 2, 64}, HeadLayout{4, 1, 256}, HeadLayout{3, 3, 128},
+               HeadLayout{2, 2, 512}, HeadLayout{6, 3, 32}, HeadLayout{2, 1, 2});
   const std::int64_t rows = GENERATE(1, 61);
   CAPTURE(heads.num_heads, heads.num_kv_heads, heads.head_dim, rows);
   OpTesting testing;
   constexpr float kEpsilon = 1e-6f;
-  const std::vector<float> qkv = random_values(rows * heads.qkv_width(), 1);
-  const std::vector<float> q_weight = random_values(heads.head_dim, 2, 0.3f);
-  const std::vector<float> k_weight = random_values(heads.head_dim, 3, 0.3f);
-  const std::vector<float> rope = make_rope_table(kThetaLocal, 1, heads.head_dim, 1024);
+  const std::vector<float> qkv = testing.rounded(random_values(rows * heads.qkv_width(), 1));
+  const std::vector<float> q_weight = testing.rounded(random_values(heads.head_dim, 2, 0.3f));
+  const std::vector<float> k_weight = testing.rounded(random_values(heads.head_dim, 3, 0.3f));
+  const std::vector<float> rope = testing.rounded(make_rope_table(kThetaLocal, 1, heads.head_dim, 1024));
   std::vector<std::int32_t> positions;
   for (std::int64_t n = 0; n < rows; ++n)
     positions.push_back(static_cast<std::int32_t>(n * 463 % 1024));
@@ -134,10 +135,12 @@ TEST_CASE("norm_rope matches double precision and leaves v alone") {
                           testing.put(rope, {1024, heads.head_dim}).view, testing.put(positions).view,
                           testing.stream());
   const std::vector<float> actual = testing.get(device.view);
-  // Two products of values up to about 5, a sum; the norm's own error is below 8 eps here.
-  const Comparison result = compare_elements(
-      {actual.data(), DType::kF32, {rows, heads.qkv_width()}},
-      rotate_reference(qkv, heads, q_weight, k_weight, kEpsilon, rope, positions), 60 * kEps, 12 * kEps);
+  // Two products of values up to about 7, a sum; the norm's own error is below 8 eps here. In bf16 the norm,
+  // both products and the sum are rounded.
+  const Comparison result =
+      compare_elements({actual.data(), DType::kF32, {rows, heads.qkv_width()}},
+                       rotate_reference(qkv, heads, q_weight, k_weight, kEpsilon, rope, positions),
+                       60 * kEps + 20 * testing.rounding(), 12 * kEps + testing.rounding());
   INFO(result.report);
   CHECK(result.ok);
   auto at = actual.begin();
@@ -148,18 +151,6 @@ TEST_CASE("norm_rope matches double precision and leaves v alone") {
       at += heads.head_dim;
     }
   }
-}
-
-TEST_CASE("norm_rope refuses a position outside the table") {
-  OpTesting testing;
-  const HeadLayout heads{1, 1, 4};
-  const DeviceTensor qkv = testing.put(random_values(12, 1), {1, 12});
-  const DeviceTensor weight = testing.put(random_values(4, 2), {4});
-  const DeviceTensor rope = testing.put(make_rope_table(kThetaLocal, 1, 4, 8), {8, 4});
-  const std::int32_t bad = GENERATE(-1, 8);
-  CHECK_THROWS_AS(testing.ops().norm_rope(qkv.view, heads, weight.view, weight.view, 1e-6f, rope.view,
-                                          testing.put({bad}).view, testing.stream()),
-                  OpError);
 }
 
 }  // namespace gemmad

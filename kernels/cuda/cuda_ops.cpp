@@ -1,0 +1,201 @@
+#include "kernels/cuda/cuda_ops.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/cuda/add_norm.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/recordings.h"
+#include "kernels/cuda/staging.h"
+
+namespace gemmad {
+namespace {
+
+using cuda::check_cuda;
+
+constexpr std::size_t kRecordedShapes = 16;
+constexpr std::int64_t kEfficientRows = 128;
+
+/// Up to `most` rows, batches are filled up to a multiple of `step`.
+struct Padding {
+  std::int64_t most;
+  std::int64_t step;
+};
+// Products of few rows cost as much as of more; of many, in proportion. So the steps grow, but stay under an
+// eighth of the rows from 128 on.
+constexpr std::array<Padding, 5> kPaddings{
+    {{128, 16}, {512, 32}, {1024, 64}, {2048, 128}, {1'000'000'000, 512}}};
+
+cudaStream_t queue(Stream stream) {
+  return static_cast<cudaStream_t>(stream.handle());
+}
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(const cudaDeviceProp& properties, const CudaOptions& options)
+      : name_(properties.name),
+        compute_(true),
+        gemm_(memory_, options.plan_folder),
+        staging_(options.num_threads) {}
+
+  std::string description() const override { return name_ + ", bf16, " + cuda::Gemm::library_version(); }
+  DType compute_dtype() const override { return DType::kBF16; }
+  std::shared_ptr<Memory> memory() override { return memory_; }
+  std::optional<DeviceMemoryBytes> memory_bytes() const override {
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
+    return DeviceMemoryBytes{free_bytes, total_bytes};
+  }
+  std::uint64_t scratch_bytes() const override { return cuda::Gemm::kWorkspaceBytes; }
+  void drop_scratch() override {
+    synchronize(stream());
+    gemm_.drop_workspace();
+  }
+
+  Stream stream() override { return Stream(static_cast<void*>(compute_.get())); }
+  Stream copy_stream() override { return Stream(static_cast<void*>(copies_.get())); }
+  void wait_for(Stream waiting, Stream other) override {
+    // Events may be used anew: a wait that was put on a stream keeps what it waits for.
+    const cuda::OwnedEvent& event = events_[next_event_++ % events_.size()];
+    check_cuda(cudaEventRecord(event.get(), queue(other)), "cudaEventRecord");
+    check_cuda(cudaStreamWaitEvent(queue(waiting), event.get(), 0), "cudaStreamWaitEvent");
+  }
+  bool is_done(Stream stream) override {
+    const cudaError_t state = cudaStreamQuery(queue(stream));
+    if (state == cudaErrorNotReady) return false;
+    check_cuda(state, "work on the GPU");
+    return true;
+  }
+  void synchronize(Stream stream) override {
+    check_cuda(cudaStreamSynchronize(queue(stream)), "work on the GPU");
+  }
+
+  std::unique_ptr<Recordings> make_recordings() override {
+    return std::make_unique<cuda::GraphRecordings>(kRecordedShapes);
+  }
+
+  std::shared_ptr<void> pin(std::span<std::byte> host) override {
+    if (host.empty()) return nullptr;
+    check_cuda(cudaHostRegister(host.data(), host.size(), cudaHostRegisterDefault), "cudaHostRegister");
+    return {host.data(), [](void* data) { cudaHostUnregister(data); }};
+  }
+
+  std::int64_t padded_rows(std::int64_t rows) const override {
+    const auto padding =
+        std::find_if(kPaddings.begin(), kPaddings.end(), [&](const Padding& p) { return rows <= p.most; });
+    return (std::max<std::int64_t>(rows, 1) + padding->step - 1) / padding->step * padding->step;
+  }
+  std::int64_t efficient_rows() const override { return kEfficientRows; }
+
+  Table make_table(ConstTensorView host, std::shared_ptr<const void>) override {
+    Table table;
+    table.view = {nullptr, DType::kBF16, host.shape};
+    table.storage = Buffer(memory_, table.view.size_bytes());
+    const TensorView view = table.storage.view(DType::kBF16, host.shape);
+    table.view = view;
+    upload(view, host, stream());
+    synchronize(stream());
+    return table;
+  }
+
+  void tune_gemm(ConstTensorView x, std::span<const ConstMatrixView> weights, MatrixView y,
+                 std::int64_t geglu_block) override {
+    cuda::GemmCall call{x, {}, y, geglu_block, {}};
+    // The place of the result is of no account: a half of the scratch's rows is as large as it.
+    Buffer out;
+    if (geglu_block > 0) {
+      const Shape shape{y.rows, y.columns / 2};
+      out = Buffer(memory_, TensorView{nullptr, DType::kBF16, shape}.size_bytes());
+      call.out = out.view(DType::kBF16, shape);
+    }
+    gemm_.tune(call, weights, queue(stream()));
+    synchronize(stream());
+  }
+  void load_tuning() override { gemm_.load(); }
+  std::optional<std::string> save_tuning() override { return gemm_.save(); }
+
+ protected:
+  void do_upload(TensorView dst, ConstMatrixView host_src, Stream stream) override {
+    staging_.copy(dst, host_src, queue(stream));
+  }
+  void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) override {
+    check_cuda(
+        cudaMemcpyAsync(host_dst.data, src.data, src.size_bytes(), cudaMemcpyDeviceToHost, queue(stream)),
+        "copy to the host");
+  }
+  void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out,
+                Stream stream) override {
+    if (table.dtype != DType::kBF16)
+      throw OpError("embed: table is " + std::string(gemmad::name(table.dtype)) +
+                    ", must come from make_table");
+    cuda::embed(ids, table, scale, out, queue(stream));
+  }
+  void do_rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out,
+                   Stream stream) override {
+    cuda::rms_norm(x, weight, eps, out, queue(stream));
+  }
+  void do_add_norm(const AddNorm& args, Stream stream) override { cuda::add_norm(args, queue(stream)); }
+  void do_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream) override {
+    gemm_.run({x, w, y, 0, {}}, queue(stream));
+  }
+  void do_gemm_geglu(ConstTensorView x, ConstMatrixView gate_up, std::int64_t block, TensorView scratch,
+                     TensorView out, Stream stream) override {
+    gemm_.run({x, gate_up, scratch, block, out}, queue(stream));
+  }
+  void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                    ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions,
+                    Stream stream) override {
+    cuda::norm_rope(qkv, heads, q_weight, k_weight, eps, rope, positions, queue(stream));
+  }
+  void do_attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+                    TensorView out, Stream stream) override {
+    cuda::attention(qkv, begins, params, out, queue(stream));
+  }
+  void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) override {
+    cuda::geglu(gate_up, block, out, queue(stream));
+  }
+
+ private:
+  std::string name_;
+  std::shared_ptr<Memory> memory_ = std::make_shared<cuda::DeviceMemory>();
+  cuda::OwnedStream compute_;
+  cuda::OwnedStream copies_;
+  std::array<cuda::OwnedEvent, 8> events_;
+  std::size_t next_event_ = 0;
+  cuda::Gemm gemm_;
+  cuda::Staging staging_;
+};
+
+}  // namespace
+
+int num_cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // no driver is no failure of a later call
+  return 0;
+}
+
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
+  if (const int count = num_cuda_devices(); options.device < 0 || options.device >= count) {
+    throw std::runtime_error("GPU " + std::to_string(options.device) + " is not there: this process sees " +
+                             std::to_string(count) + " (CUDA_VISIBLE_DEVICES limits them)");
+  }
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
+  if (properties.major != 9) {
+    throw std::runtime_error("GPU " + std::to_string(options.device) + ", " + properties.name +
+                             ", has compute capability " + std::to_string(properties.major) + "." +
+                             std::to_string(properties.minor) +
+                             "; the kernels are built for 9.0 (Hopper): use another GPU, or device cpu");
+  }
+  check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
+  return std::make_unique<CudaOps>(properties, options);
+}
+
+}  // namespace gemmad

@@ -1,0 +1,78 @@
+// Products: which kernel computes which, found by measuring and kept between starts.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/memory.h"
+#include "kernels/base/tensor.h"
+#include "kernels/cuda/gemm_plans.h"
+#include "kernels/cuda/lt_matmul.h"
+
+namespace gemmad::cuda {
+
+/// One product's operands. `gate_up` products (geglu_block > 0) end in `out`, and y is their scratch.
+struct GemmCall {
+  ConstTensorView x;
+  ConstMatrixView w;
+  MatrixView y;
+  std::int64_t geglu_block = 0;
+  TensorView out;
+};
+
+/// The products of the current device. A shape that was not tuned takes what cuBLASLt thinks fastest. One
+/// caller at a time.
+class Gemm {
+ public:
+  /// `plan_folder`: where plans are kept between starts; empty: nowhere. Throws CublasError, CudaError.
+  Gemm(std::shared_ptr<Memory> memory, const std::filesystem::path& plan_folder);
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+  ~Gemm();
+
+  /// As Ops::gemm and Ops::gemm_geglu; may be recorded in a graph.
+  void run(const GemmCall& call, cudaStream_t stream);
+  /// As Ops::tune_gemm, for `call` with each of `weights` in turn. Does nothing where there is a plan.
+  void tune(GemmCall call, std::span<const ConstMatrixView> weights, cudaStream_t stream);
+  /// Takes plans from the file, for products that have none.
+  void load();
+  /// Writes the plans. Returns what went wrong, if anything.
+  std::optional<std::string> save() const;
+
+  /// Device memory that products work in, taken with the first.
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+  /// Gives that memory back until the next product. No graph with a product in it may be started after that.
+  void drop_workspace() { workspace_ = Buffer(); }
+
+  static std::string library_version();
+
+ private:
+  struct Ready {
+    GemmPlan plan;
+    LtMatmul matmul;
+  };
+
+  Ready& ready(const Product& product);
+  std::vector<GemmPlan> candidates(const GemmCall& call, const LtMatmul& matmul) const;
+  float time(const GemmPlan& plan, const LtMatmul& matmul, GemmCall call,
+             std::span<const ConstMatrixView> weights, cudaStream_t stream);
+  void start(const GemmPlan& plan, const LtMatmul& matmul, const GemmCall& call, cudaStream_t stream);
+
+  std::shared_ptr<Memory> memory_;
+  std::filesystem::path plan_file_;  // empty: none
+  GemmPlans plans_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<Product, Ready> ready_;
+  Buffer workspace_;
+};
+
+}  // namespace gemmad::cuda
