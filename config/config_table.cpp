@@ -19,6 +19,9 @@ namespace {
 constexpr std::string_view kModeNames[] = {"sharded", "batch_parallel", "adaptive"};
 constexpr std::string_view kStrategyNames[] = {"tensor", "layer"};
 constexpr std::string_view kSegmentsNames[] = {"per_rank", "per_node"};
+constexpr std::string_view kWeightsNames[] = {"files", "random"};
+constexpr std::string_view kPresetNames[] = {"none",       "gemma-3-270m", "gemma-3-1b",
+                                             "gemma-3-4b", "gemma-3-12b",  "gemma-3-27b"};
 constexpr std::string_view kWeightsCacheNames[] = {"node", "none"};
 constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
 constexpr std::string_view kLogLevelNames[] = {"trace", "debug", "info", "warn", "error"};
@@ -33,11 +36,20 @@ constexpr EnumField enum_field(std::span<const std::string_view> names) {
 using C = DaemonConfig;
 constexpr bool kFixed = false;
 constexpr bool kRunTime = true;
+// What every JSON reader keeps exactly.
+constexpr std::int64_t kMaxSeed = (std::int64_t{1} << 53) - 1;
 
 // A Unix socket's address holds 107 bytes, and a rank's reader socket adds ".reader-9999" to this one:
 // hence 95.
 constexpr ConfigRow kRows[] = {
     {"model", PathField{&C::model, 4096}, "", kFixed, "Hugging Face model directory; needed to run"},
+    {"weights", enum_field<&C::weights>(kWeightsNames), "", kFixed,
+     "files: the model's; random: made up, for benchmarks: of model's directory config.json is read, and "
+     "tokenizer.json where there is one"},
+    {"weights_seed", IntegerField{&C::weights_seed, 0, kMaxSeed}, "", kFixed,
+     "of random weights: the same seed makes the same ones"},
+    {"preset", enum_field<&C::preset>(kPresetNames), "", kFixed,
+     "of random weights without a model's directory: whose sizes to take; there is no tokenizer then"},
     {"mode", enum_field<&C::mode>(kModeNames), "", kRunTime,
      "sharded: a replica is cut over ranks; batch_parallel: every rank has one, prompts are dealt; adaptive: "
      "every rank has one, each job is dealt or cut, whichever is faster"},
@@ -225,6 +237,14 @@ std::string_view name(Strategy strategy) {
 
 std::string_view name(Segments segments) {
   return kSegmentsNames[static_cast<std::size_t>(segments)];
+}
+
+std::string_view name(Weights weights) {
+  return kWeightsNames[static_cast<std::size_t>(weights)];
+}
+
+std::string_view name(Preset preset) {
+  return kPresetNames[static_cast<std::size_t>(preset)];
 }
 
 std::string_view name(WeightsCache cache) {

@@ -126,8 +126,24 @@ std::string default_socket_path() {
 }
 
 void validate_for_run(const DaemonConfig& config) {
-  if (config.model.empty()) {
-    throw ConfigError::at_key("configuration", "model", "missing; name a Hugging Face model directory");
+  static const std::string kSource = "configuration";
+  const bool has_preset = config.preset != Preset::kNone;
+  if (config.weights == Weights::kFiles) {
+    if (config.model.empty())
+      throw ConfigError::at_key(kSource, "model", "missing; name a Hugging Face model directory");
+    if (has_preset) {
+      throw ConfigError::at_key(kSource, "preset",
+                                "is '" + std::string(name(config.preset)) +
+                                    "', which counts for random weights alone; weights is 'files'");
+    }
+  } else if (config.model.empty() && !has_preset) {
+    throw ConfigError::at_key(kSource, "model",
+                              "missing; random weights take their sizes from the config.json of a directory "
+                              "named here, or from a preset");
+  } else if (!config.model.empty() && has_preset) {
+    throw ConfigError::at_key(kSource, "preset",
+                              "is '" + std::string(name(config.preset)) + "', but model names '" +
+                                  printable(config.model) + "': leave one of them out");
   }
 }
 

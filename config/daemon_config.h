@@ -20,6 +20,10 @@ enum class Mode { kSharded, kBatchParallel, kAdaptive };
 enum class Strategy { kTensor, kLayer };
 /// Who holds an output segment: every rank its own, or the first rank of a node for all on it.
 enum class Segments { kPerRank, kPerNode };
+/// Where the model's weights come from: its files, or nowhere, for benchmarks that need none.
+enum class Weights { kFiles, kRandom };
+/// A published model whose sizes random weights may take.
+enum class Preset { kNone, kGemma3_270m, kGemma3_1b, kGemma3_4b, kGemma3_12b, kGemma3_27b };
 /// Whether a node keeps a copy of the model in shared memory.
 enum class WeightsCache { kNode, kNone };
 /// Where the ranks compute. kAuto takes GPUs where this build can and every rank has one.
@@ -30,6 +34,9 @@ enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 /// each key are in config_table.cpp.
 struct DaemonConfig {
   std::string model;
+  Weights weights = Weights::kFiles;
+  std::int64_t weights_seed = 1;
+  Preset preset = Preset::kNone;
   Mode mode = Mode::kBatchParallel;
   Strategy strategy = Strategy::kTensor;
   std::int64_t ranks_per_replica = 0;
@@ -75,7 +82,8 @@ DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
 /// /tmp/gemmad-UID/control.sock.
 std::string default_socket_path();
 
-/// What a running daemon needs beyond what parses: throws ConfigError when `model` is missing.
+/// What a running daemon needs beyond what parses: `model`, or with random weights either `model` or
+/// `preset`, and no `preset` that would count for nothing. Throws ConfigError.
 void validate_for_run(const DaemonConfig& config);
 
 /// `config` with the keys of the object `change` set, checked as a whole. Throws ConfigError.
@@ -96,6 +104,8 @@ std::string config_help();
 std::string_view name(Mode mode);
 std::string_view name(Strategy strategy);
 std::string_view name(Segments segments);
+std::string_view name(Weights weights);
+std::string_view name(Preset preset);
 std::string_view name(WeightsCache cache);
 std::string_view name(DeviceChoice device);
 std::string_view name(LogLevel level);

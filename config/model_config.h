@@ -46,6 +46,8 @@ struct TextConfig {
 
   /// Factor of the attention scores: query_pre_attn_scalar^-0.5.
   double score_scale() const;
+
+  bool operator==(const TextConfig&) const = default;
 };
 
 /// Parses a config.json of at most 1 MiB. Absent keys take the Gemma 3 defaults; unknown keys are ignored;

@@ -50,7 +50,7 @@ JobPrompt prompt_of_ids(const std::vector<std::int64_t>& ids, const PromptLimits
 
 }  // namespace
 
-Job make_job(const EncodeRequest& request, const Tokenizer& tokenizer, const PromptLimits& limits) {
+Job make_job(const EncodeRequest& request, const Tokenizer* tokenizer, const PromptLimits& limits) {
   Job job;
   job.name = request.name;
   job.prefer = request.prefer;
@@ -60,7 +60,7 @@ Job make_job(const EncodeRequest& request, const Tokenizer& tokenizer, const Pro
   for (const PromptInput& input : request.prompts) {
     const auto* text = std::get_if<std::string>(&input);
     job.prompts.push_back(text != nullptr
-                              ? prompt_of_text(*text, tokenizer, limits)
+                              ? prompt_of_text(*text, *tokenizer, limits)
                               : prompt_of_ids(std::get<std::vector<std::int64_t>>(input), limits));
   }
   return job;

@@ -16,7 +16,8 @@ struct PromptLimits {
 
 /// The job of a request, without an id. Text goes through LTX's encode procedure; given ids are taken as they
 /// are and cut at max_tokens. A prompt fails alone with "bad_token" (an id out of range), "empty_prompt" (no
-/// ids) or "bad_text" (not UTF-8). Takes O(n log n) in the length of the texts.
-Job make_job(const EncodeRequest& request, const Tokenizer& tokenizer, const PromptLimits& limits);
+/// ids) or "bad_text" (not UTF-8). `tokenizer` may be null where no prompt is text. Takes O(n log n) in the
+/// length of the texts.
+Job make_job(const EncodeRequest& request, const Tokenizer* tokenizer, const PromptLimits& limits);
 
 }  // namespace gemmad

@@ -40,6 +40,7 @@ ControlServer::ControlServer(UnixListener listener, ControlParts parts, DaemonFa
   protocol_limits_.max_line_bytes = static_cast<std::size_t>(facts_.config.max_line_bytes);
   protocol_limits_.max_prompts = facts_.config.max_prompts;
   protocol_limits_.num_layers = facts_.model.num_layers;
+  protocol_limits_.takes_text = parts.tokenizer != nullptr;
   for (OutsideSource& source : sources)
     server_.watch(source.fd, [this, take = std::move(source.take)] { hear(take()); });
   thread_ = std::thread([this] { run(); });
@@ -197,8 +198,8 @@ void ControlServer::handle(ClientId client, const RequestId& id, const TokenizeR
   json results = json::array();
   for (const std::string& text : request.texts) {
     try {
-      const EncodedPrompt prompt = encode_prompt(parts_.tokenizer, text, prompt_limits_.max_tokens);
-      const std::vector<std::int32_t> ids = request.as_prompts ? prompt.ids : parts_.tokenizer.encode(text);
+      const EncodedPrompt prompt = encode_prompt(*parts_.tokenizer, text, prompt_limits_.max_tokens);
+      const std::vector<std::int32_t> ids = request.as_prompts ? prompt.ids : parts_.tokenizer->encode(text);
       results.push_back({{"ids", ids}, {"count", ids.size()}, {"truncated", prompt.truncated}});
     } catch (const TokenizerError& error) {
       results.push_back({{"error", {{"code", "bad_text"}, {"message", error.what()}}}});

@@ -29,7 +29,7 @@ namespace gemmad {
 
 /// What the control thread works with. All must outlive the server.
 struct ControlParts {
-  const Tokenizer& tokenizer;
+  const Tokenizer* tokenizer;  // null where the model has none: text is refused
   JobQueue& queue;
   StatusBoard& status;
   Metrics& metrics;

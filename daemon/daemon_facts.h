@@ -16,6 +16,7 @@ namespace gemmad {
 struct DaemonFacts {
   DaemonConfig config;
   TextConfig model;
+  bool has_tokenizer = true;
   std::string collectives;
   std::vector<RankIdentity> ranks;
   bool asleep = false;

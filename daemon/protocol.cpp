@@ -27,6 +27,13 @@ class TooManyPrompts : public FieldError {
   using FieldError::FieldError;
 };
 
+/// Text, where nothing turns it into ids.
+class NoTokenizer : public FieldError {
+ public:
+  NoTokenizer()
+      : FieldError("this daemon has no tokenizer: its model was made without files; send input_ids") {}
+};
+
 const json& prompt_list(const json& value, std::string_view what, const ProtocolLimits& limits) {
   if (value.is_array() && static_cast<std::int64_t>(value.size()) > limits.max_prompts) {
     throw TooManyPrompts(std::string(what) + " has " + std::to_string(value.size()) +
@@ -36,7 +43,8 @@ const json& prompt_list(const json& value, std::string_view what, const Protocol
   return to_array(value, what, limits.max_prompts);
 }
 
-PromptInput parse_prompt(const json& value, const std::string& what) {
+PromptInput parse_prompt(const json& value, const std::string& what, const ProtocolLimits& limits) {
+  if (value.is_string() && !limits.takes_text) throw NoTokenizer();
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_object()) throw FieldError(what + " is neither a string nor {\"input_ids\": [...]}");
   JsonFields fields(value, what);
@@ -99,7 +107,7 @@ Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
   EncodeRequest request;
   const json& prompts = prompt_list(fields.need("prompts"), "field 'prompts'", limits);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    request.prompts.push_back(parse_prompt(prompts[i], "prompts[" + std::to_string(i) + "]"));
+    request.prompts.push_back(parse_prompt(prompts[i], "prompts[" + std::to_string(i) + "]", limits));
   }
   parse_outputs(fields, limits, request);
   request.name = fields.text("name", kMaxNameBytes);
@@ -115,6 +123,7 @@ Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
 
 Command parse_tokenize(JsonFields& fields, const ProtocolLimits& limits) {
   TokenizeRequest request;
+  if (!limits.takes_text) throw NoTokenizer();
   for (const json& text : prompt_list(fields.need("texts"), "field 'texts'", limits)) {
     if (!text.is_string()) throw FieldError("an item of 'texts' is not a string");
     request.texts.push_back(text.get<std::string>());
@@ -233,6 +242,8 @@ Request parse_request(std::string_view line, const ProtocolLimits& limits) {
     throw ProtocolError(id, "bad_request", error.what());
   } catch (const TooManyPrompts& error) {
     throw ProtocolError(id, "too_many_prompts", error.what());
+  } catch (const NoTokenizer& error) {
+    throw ProtocolError(id, "no_tokenizer", error.what());
   } catch (const FieldError& error) {
     throw ProtocolError(id, "bad_request", error.what());
   }

@@ -22,6 +22,7 @@ struct ProtocolLimits {
   std::int64_t max_prompts = 256;  // a request
   std::int64_t max_deadline_ms = 86'400'000;
   std::int64_t num_layers = 0;  // L: hidden states 0 .. L can be asked for
+  bool takes_text = true;       // there is a tokenizer
 };
 
 /// The `id` of a request as JSON text ("7", "\"a\""), to be echoed and compared; "null" when none could be
@@ -91,9 +92,9 @@ class ProtocolError : public std::runtime_error {
   std::string code_;
 };
 
-/// One line to a request. Throws ProtocolError ("bad_request", "unknown_op", "too_many_prompts") for
-/// everything that is not exactly a request of the protocol: bad JSON, invalid UTF-8, repeated, unknown,
-/// missing or wrongly typed fields, values out of bounds.
+/// One line to a request. Throws ProtocolError ("bad_request", "unknown_op", "too_many_prompts",
+/// "no_tokenizer") for everything that is not exactly a request of the protocol: bad JSON, invalid UTF-8,
+/// repeated, unknown, missing or wrongly typed fields, values out of bounds.
 Request parse_request(std::string_view line, const ProtocolLimits& limits);
 
 /// "encode", "tokenize" ...: the name of a command's op.

@@ -9,19 +9,20 @@
 #include <csignal>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "comm/collectives.h"
 #include "comm/reader_endpoint.h"
 #include "comm/route.h"
 #include "daemon/agreement.h"
 #include "daemon/batch_runner.h"
+#include "daemon/chosen_model.h"
 #include "daemon/control_server.h"
 #include "daemon/device.h"
 #include "daemon/engine.h"
 #include "daemon/follower.h"
 #include "daemon/gather.h"
 #include "daemon/leader.h"
-#include "daemon/model/model_files.h"
 #include "daemon/residency.h"
 
 namespace gemmad {
@@ -68,9 +69,9 @@ class Rank {
       if (publishes()) reader_listener_.emplace(UnixListener::bind(reader_socket(config_, rank_)));
     });
     step([&] {
-      files_.emplace(open_model(config_.model));
-      make_shard_plan(files_->config(), shard_settings(config_), bootstrap_.info().num_ranks);
-      if (is_leader_) tokenizer_.emplace(Tokenizer::load(files_->tokenizer_file()));
+      chosen_ = choose_model(config_, compute_threads(config_, bootstrap_.info()));
+      make_shard_plan(chosen_.config, shard_settings(config_), bootstrap_.info().num_ranks);
+      if (is_leader_ && chosen_.tokenizer_file) tokenizer_.emplace(Tokenizer::load(*chosen_.tokenizer_file));
     });
     make_segment();
     load_model();
@@ -117,19 +118,18 @@ class Rank {
   }
 
   void load_model() {
-    model_ = files_->config();
+    model_ = chosen_.config;
     device_ = make_device(config_, bootstrap_);
     results_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
     pin_segment();
     residency_.emplace(DeploymentParts{bootstrap_, ops(), model_, device_.links, results_, places_,
                                        config_.batch_tokens, exchange_timeout(),
                                        milliseconds(config_.compute_timeout_ms)});
-    residency_->load(*files_, config_.weights_cache, shard_settings(config_), [this] {
+    residency_->load(std::move(chosen_.weights), config_.weights_cache, shard_settings(config_), [this] {
       // Settings that are to be read again have just been read.
       if (const int signal = signals_.take(); signal != 0 && signal != SIGHUP)
         throw StepInterrupted("stopped while loading");
     });
-    files_.reset();
   }
 
   /// So that the device copies results straight into it.
@@ -211,6 +211,7 @@ class Rank {
     DaemonFacts facts;
     facts.config = config_;
     facts.model = model_;
+    facts.has_tokenizer = tokenizer_.has_value();
     facts.collectives = device_.links.name;
     facts.ranks = engine_->identities();
     facts.ready_at = Clock::now();
@@ -218,7 +219,7 @@ class Rank {
       return bootstrap_.answer_doorbell() ? OutsideWord::kStop : OutsideWord::kNothing;
     };
     ControlServer control(
-        std::move(*control_listener_), {*tokenizer_, queue, status, metrics}, facts,
+        std::move(*control_listener_), {tokenizer_ ? &*tokenizer_ : nullptr, queue, status, metrics}, facts,
         {{signals_.fd(), [this] { return take_signal(); }}, {bootstrap_.doorbell_fd(), rung}},
         load_settings_);
     control_listener_.reset();
@@ -248,9 +249,9 @@ class Rank {
   int publisher_ = 0;                             // of this rank's place
   std::optional<UnixListener> control_listener_;  // rank 0
   std::optional<UnixListener> reader_listener_;   // publishers
-  std::optional<ModelFiles> files_;               // until the model is loaded
+  ChosenModel chosen_;                            // its weights until they are loaded
   TextConfig model_;
-  std::optional<Tokenizer> tokenizer_;  // rank 0
+  std::optional<Tokenizer> tokenizer_;  // rank 0, where the model has one
   std::optional<Segment> segment_;
   RankDevice device_;
   Transport results_;

@@ -97,6 +97,24 @@ json cost_fields(const std::optional<CostTable>& costs) {
   return {{"tokens", costs->tokens}, {"whole_ms", costs->whole_ms}, {"split_ms", costs->split_ms}};
 }
 
+/// What is loaded. Of a made model also what makes the same one again.
+json model_fields(const DaemonFacts& facts) {
+  const TextConfig& model = facts.model;
+  json fields = {{"path", facts.config.model},
+                 {"weights", name(facts.config.weights)},
+                 {"tokenizer", facts.has_tokenizer},
+                 {"type", model.model_type},
+                 {"num_layers", model.num_layers},
+                 {"hidden_size", model.hidden_size},
+                 {"vocab_size", model.vocab_size},
+                 {"layer_elements", shard_size(model, whole_model(model, 0)).elements}};
+  if (facts.config.weights == Weights::kRandom) {
+    fields["weights_seed"] = facts.config.weights_seed;
+    fields["preset"] = name(facts.config.preset);
+  }
+  return fields;
+}
+
 json mode_fields(const DaemonFacts& facts) {
   return {{"mode", name(facts.config.mode)},
           {"strategy", name(facts.config.strategy)},
@@ -115,7 +133,6 @@ std::string order_reply(const RequestId& id, const OrderOutcome& outcome, const 
 }
 
 json info_fields(const DaemonFacts& facts) {
-  const TextConfig& model = facts.model;
   json ranks = json::array();
   for (std::size_t rank = 0; rank < facts.ranks.size(); ++rank) {
     const RankIdentity& identity = facts.ranks[rank];
@@ -126,7 +143,7 @@ json info_fields(const DaemonFacts& facts) {
                      {"device", identity.device.data()},
                      {"reader_socket", identity.reader_socket.data()},
                      {"publisher", identity.publisher},
-                     {"shard", shard_fields(identity.shard, model)},
+                     {"shard", shard_fields(identity.shard, facts.model)},
                      {"bytes",
                       {{"weights", identity.weight_bytes},
                        {"replicated", identity.replicated_bytes},
@@ -137,13 +154,7 @@ json info_fields(const DaemonFacts& facts) {
   fields.update({{"version", GEMMAD_VERSION},
                  {"costs", cost_fields(facts.costs)},
                  {"collectives", facts.collectives},
-                 {"model",
-                  {{"path", facts.config.model},
-                   {"type", model.model_type},
-                   {"num_layers", model.num_layers},
-                   {"hidden_size", model.hidden_size},
-                   {"vocab_size", model.vocab_size},
-                   {"layer_elements", shard_size(model, whole_model(model, 0)).elements}}},
+                 {"model", model_fields(facts)},
                  {"outputs", {"hidden_states", "last_hidden_state"}},
                  {"ranks", std::move(ranks)},
                  {"config", effective_config(facts.config)}});

@@ -34,16 +34,22 @@ std::string lack_of_device_memory(const ShardPlan& plan, const DeploymentParts& 
          std::to_string(memory.total) + " bytes are free; mode sharded or smaller batch_tokens take less";
 }
 
+std::uint64_t table_bytes(const TextConfig& model) {
+  return static_cast<std::uint64_t>(model.vocab_size * model.hidden_size) * size_bytes(DType::kBF16);
+}
+
 /// Collective. Asked before anything is loaded: the kernel would rather kill a process than refuse it memory.
-/// Returns what is wrong, or nothing.
-std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts) {
+/// With `makes_tensors` no rank shares the embedding table with others. Returns what is wrong, or nothing.
+std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts, bool makes_tensors) {
   struct Need {
     std::int64_t node;
     std::uint64_t bytes;
     std::uint64_t available;
   } mine{parts.bootstrap.info().node, 0, 0};
-  if (const Shard* shard = plan.shard_of(parts.bootstrap.info().rank); shard != nullptr)
+  if (const Shard* shard = plan.shard_of(parts.bootstrap.info().rank); shard != nullptr) {
     mine.bytes = device_bytes(plan, *shard, parts).weights;
+    if (makes_tensors && shard->layers.begin == 0) mine.bytes += table_bytes(parts.model);
+  }
   // Every rank has given back by then what it held before.
   parts.bootstrap.all_gather({}, parts.compute_timeout);
   if (const auto device = parts.ops.memory_bytes()) return lack_of_device_memory(plan, parts, *device);
@@ -62,14 +68,14 @@ std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts) 
 
 }  // namespace
 
-void Residency::load(const ModelFiles& files, WeightsCache cache, const ShardSettings& settings,
-                     const Interrupt& interrupt) {
+void Residency::load(std::shared_ptr<const WeightOrigin> origin, WeightsCache cache,
+                     const ShardSettings& settings, const Interrupt& interrupt) {
   const bool is_first = parts_.bootstrap.info().rank == 0;
   std::optional<LoadProgressLine> line;
   if (cache == WeightsCache::kNode) {
-    fill_cache(files, interrupt);
+    fill_cache(*origin, interrupt);
   } else {
-    source_ = files.checkpoint();
+    source_ = std::move(origin);
     if (is_first) line.emplace("loading the model");
   }
   deployment_ = make(settings, kLoadTimeout, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
@@ -79,9 +85,8 @@ void Residency::load(const ModelFiles& files, WeightsCache cache, const ShardSet
   settings_ = settings;
 }
 
-void Residency::fill_cache(const ModelFiles& files, const Interrupt& interrupt) {
+void Residency::fill_cache(const WeightOrigin& origin, const Interrupt& interrupt) {
   const RankInfo& info = parts_.bootstrap.info();
-  const Checkpoint& checkpoint = *files.checkpoint();
   std::shared_ptr<WeightCache> cache;
   struct Offer {
     int node;
@@ -90,23 +95,24 @@ void Residency::fill_cache(const ModelFiles& files, const Interrupt& interrupt) 
   } mine{info.node, info.rank_on_node, {}};
   agree(parts_.bootstrap, kLoadTimeout, [&] {
     if (info.rank_on_node != 0) return;
-    cache = std::make_shared<WeightCache>(WeightCache::create(checkpoint));
+    cache = std::make_shared<WeightCache>(WeightCache::create(origin));
     mine.address = cache->address();
   });
   const std::vector<Offer> offers = gather(parts_.bootstrap, mine, parts_.exchange_timeout);
 
   std::optional<LoadProgressLine> line;
-  if (info.rank == 0) line.emplace("reading the model");
+  if (info.rank == 0) line.emplace(origin.is_on_disk() ? "reading the model" : "making the model");
   agree(parts_.bootstrap, kLoadTimeout, [&] {
     for (const Offer& offer : offers) {
       if (cache || offer.node != info.node || offer.rank_on_node != 0) continue;
-      cache = std::make_shared<WeightCache>(WeightCache::attach(checkpoint, offer.address));
+      cache = std::make_shared<WeightCache>(WeightCache::attach(origin, offer.address));
     }
     const auto progress = [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
       if (line) line->update(done_bytes, total_bytes);
       interrupt();
     };
-    disk_bytes_ += cache->fill(checkpoint, info.rank_on_node, info.ranks_on_node, progress);
+    const std::uint64_t copied = cache->fill(origin, info.rank_on_node, info.ranks_on_node, progress);
+    if (origin.is_on_disk()) disk_bytes_ += copied;
   });
   agree(parts_.bootstrap, kLoadTimeout, [&] { cache->seal(); });
   if (line) line->update(cache->size_bytes(), cache->size_bytes());
@@ -116,14 +122,13 @@ void Residency::fill_cache(const ModelFiles& files, const Interrupt& interrupt) 
 std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::chrono::milliseconds timeout,
                                             const LoadProgress& progress) {
   ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
-  const std::string lack = lack_of_memory(plan, parts_);
+  const std::string lack = lack_of_memory(plan, parts_, source_->makes_tensors());
   std::unique_ptr<Deployment> made;
   agree(parts_.bootstrap, timeout, [&] {
     if (!lack.empty()) throw std::runtime_error(lack);
   });
-  agree(parts_.bootstrap, timeout, [&] {
-    made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress);
-  });
+  agree(parts_.bootstrap, timeout,
+        [&] { made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress); });
   agree(parts_.bootstrap, timeout, [&] { made->connect(); });
   tune(*made);
   if (costs_ && costs_of_ == settings) {

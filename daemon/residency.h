@@ -11,7 +11,6 @@
 
 #include "config/daemon_config.h"
 #include "daemon/deployment.h"
-#include "daemon/model/model_files.h"
 #include "daemon/model/weight_source.h"
 
 namespace gemmad {
@@ -26,9 +25,9 @@ class Residency {
   /// Keeps `parts`.
   explicit Residency(const DeploymentParts& parts) : parts_(parts) {}
 
-  /// Reads the weights (with WeightsCache::kNode into the node's copy, after which the files are not needed
-  /// any more) and deploys them. Shows progress on rank 0. Throws StepFailed.
-  void load(const ModelFiles& files, WeightsCache cache, const ShardSettings& settings,
+  /// Reads or makes the weights (with WeightsCache::kNode into the node's copy, after which `origin` is not
+  /// needed any more; otherwise it is kept) and deploys them. Shows progress on rank 0. Throws StepFailed.
+  void load(std::shared_ptr<const WeightOrigin> origin, WeightsCache cache, const ShardSettings& settings,
             const Interrupt& interrupt);
 
   /// Deploys the model in another way, or asleep: will do so. When that fails on any rank, the former way is
@@ -50,7 +49,7 @@ class Residency {
   std::uint64_t disk_bytes() const { return disk_bytes_; }
 
  private:
-  void fill_cache(const ModelFiles& files, const Interrupt& interrupt);
+  void fill_cache(const WeightOrigin& origin, const Interrupt& interrupt);
   std::unique_ptr<Deployment> make(const ShardSettings& settings, std::chrono::milliseconds timeout,
                                    const LoadProgress& progress);
   void tune(Deployment& deployment);

@@ -177,6 +177,23 @@ void Checkpoint::release(const HostTensor& tensor) const {
       ->release_pages({tensor.view.as<std::byte>(), tensor.view.size_bytes()});
 }
 
+std::vector<WeightEntry> Checkpoint::entries() const {
+  std::vector<WeightEntry> entries;
+  for (const auto& [name, tensor] : tensors_)
+    entries.push_back({name, tensor.view.dtype, tensor.view.shape});
+  return entries;
+}
+
+void Checkpoint::read(std::string_view name, std::uint64_t offset, std::span<std::byte> to) const {
+  const CheckpointTensor& tensor = find(name);
+  const auto in_file = tensor.view.as<std::byte>() - tensor.file->bytes().data();
+  try {
+    tensor.file->read(static_cast<std::uint64_t>(in_file) + offset, to);
+  } catch (const SystemError& error) {
+    throw ModelFileError(error.what());
+  }
+}
+
 const CheckpointTensor& Checkpoint::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())

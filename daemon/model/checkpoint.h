@@ -25,7 +25,7 @@ struct CheckpointTensor {
 
 /// All text tensors of a model, complete and of the right shapes. Read-only after it was made; owns the
 /// mappings, shared.
-class Checkpoint final : public WeightSource {
+class Checkpoint final : public WeightOrigin {
  public:
   /// Maps `directory`/model.safetensors, or the shards of model.safetensors.index.json where there is no such
   /// file, and checks all of it against `config`. Reads headers only. Throws ModelFileError, naming file and
@@ -37,6 +37,8 @@ class Checkpoint final : public WeightSource {
   void release(const HostTensor& tensor) const override;
   std::uint64_t size_bytes() const override { return size_bytes_; }
   bool is_on_disk() const override { return true; }
+  std::vector<WeightEntry> entries() const override;
+  void read(std::string_view name, std::uint64_t offset, std::span<std::byte> to) const override;
 
   /// All of them, by canonical name.
   const std::map<std::string, CheckpointTensor, std::less<>>& tensors() const { return tensors_; }

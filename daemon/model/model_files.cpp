@@ -32,13 +32,25 @@ ModelFiles::ModelFiles(std::filesystem::path directory, TextConfig config, Check
       config_(std::move(config)),
       checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))) {}
 
-ModelFiles open_model(const std::filesystem::path& directory) {
+TextConfig open_model_config(const std::filesystem::path& directory) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(directory, ignored)) {
     throw ModelFileError(directory.string() + ": not a directory; name one that holds a Hugging Face model");
   }
   check_present(directory / "config.json");
-  TextConfig config = load_model_config(directory / "config.json");
+  return load_model_config(directory / "config.json");
+}
+
+std::optional<std::filesystem::path> find_tokenizer(const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / "tokenizer.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(file, ignored))) return std::nullopt;
+  check_present(file);
+  return file;
+}
+
+ModelFiles open_model(const std::filesystem::path& directory) {
+  TextConfig config = open_model_config(directory);
   check_present(directory / "tokenizer.json");
   Checkpoint checkpoint = Checkpoint::open(directory, config);
   return ModelFiles(directory, std::move(config), std::move(checkpoint));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "config/model_config.h"
 #include "daemon/model/checkpoint.h"
@@ -32,5 +33,11 @@ class ModelFiles {
 /// header, the index, and the table of tensors against the configuration. Blocks on the disk, for headers
 /// only. Throws ConfigError for what config.json says, ModelFileError for all else; each names the file.
 ModelFiles open_model(const std::filesystem::path& directory);
+
+/// The config.json of a directory that needs to hold nothing else. Throws as open_model does.
+TextConfig open_model_config(const std::filesystem::path& directory);
+
+/// The tokenizer.json of a directory, where there is one. Throws ModelFileError for what is plainly none.
+std::optional<std::filesystem::path> find_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace gemmad

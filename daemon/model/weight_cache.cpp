@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kTensorAlignmentBytes = 256;
-constexpr std::uint64_t kPieceBytes = 4ull << 20;  // read at once
+constexpr std::uint64_t kPieceBytes = 4ull << 20;  // copied at once
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
@@ -24,26 +24,27 @@ const std::string kName = "copy of the weights in shared memory (weights_cache n
 }  // namespace
 
 // The first page holds the count of bytes that are there, for whoever shows progress.
-WeightCache::WeightCache(const Checkpoint& checkpoint) : total_bytes_(kPageBytes) {
+WeightCache::WeightCache(const WeightOrigin& origin) : total_bytes_(kPageBytes) {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    places_.emplace(name, Place{total_bytes_, tensor.view.dtype, tensor.view.shape});
-    size_bytes_ += tensor.view.size_bytes();
-    total_bytes_ = rounded_up(total_bytes_ + tensor.view.size_bytes(), kTensorAlignmentBytes);
+  for (const WeightEntry& entry : origin.entries()) {
+    const Place place{total_bytes_, entry.dtype, entry.shape};
+    places_.emplace(entry.name, place);
+    size_bytes_ += place.size_bytes();
+    total_bytes_ = rounded_up(total_bytes_ + place.size_bytes(), kTensorAlignmentBytes);
   }
   total_bytes_ = rounded_up(total_bytes_, kPageBytes);
 }
 
-WeightCache WeightCache::create(const Checkpoint& checkpoint) {
-  WeightCache cache(checkpoint);
+WeightCache WeightCache::create(const WeightOrigin& origin) {
+  WeightCache cache(origin);
   cache.memory_ = std::make_shared<SharedMemory>(SharedMemory::create(kName, cache.total_bytes_));
   cache.memory_->allocate(0, kPageBytes);
   new (cache.memory_->bytes().data()) std::atomic<std::uint64_t>(0);
   return cache;
 }
 
-WeightCache WeightCache::attach(const Checkpoint& checkpoint, const SharedMemory::Address& address) {
-  WeightCache cache(checkpoint);
+WeightCache WeightCache::attach(const WeightOrigin& origin, const SharedMemory::Address& address) {
+  WeightCache cache(origin);
   if (address.size_bytes != cache.total_bytes_) {
     throw ModelFileError(
         "the ranks of this node see different models: " + std::to_string(cache.total_bytes_) +
@@ -57,7 +58,7 @@ std::atomic<std::uint64_t>& WeightCache::filled_bytes() const {
   return *std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(memory_->bytes().data()));
 }
 
-std::uint64_t WeightCache::fill(const Checkpoint& checkpoint, int part, int num_parts,
+std::uint64_t WeightCache::fill(const WeightOrigin& origin, int part, int num_parts,
                                 const FillProgress& progress) {
   const auto bound = [&](int i) {
     return kPageBytes + rounded_up((total_bytes_ - kPageBytes) * static_cast<std::uint64_t>(i) /
@@ -67,26 +68,20 @@ std::uint64_t WeightCache::fill(const Checkpoint& checkpoint, int part, int num_
   const std::uint64_t begin = bound(part);
   const std::uint64_t end = std::min(bound(part + 1), total_bytes_);
   memory_->allocate(begin, end);
-  std::uint64_t read_bytes = 0;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const std::uint64_t place = places_.find(name)->second.offset;
-    const std::uint64_t last = std::min(end, place + tensor.view.size_bytes());
-    for (std::uint64_t at = std::max(begin, place); at < last;) {
+  std::uint64_t copied_bytes = 0;
+  // Parts and pieces are cut at multiples of whole elements, as every tensor begins at one.
+  for (const auto& [name, place] : places_) {
+    const std::uint64_t last = std::min(end, place.offset + place.size_bytes());
+    for (std::uint64_t at = std::max(begin, place.offset); at < last;) {
       const std::uint64_t count = std::min(kPieceBytes, last - at);
-      const auto in_file = tensor.view.as<std::byte>() - tensor.file->bytes().data();
-      try {
-        tensor.file->read(static_cast<std::uint64_t>(in_file) + at - place,
-                          memory_->bytes().subspan(at, count));
-      } catch (const SystemError& error) {
-        throw ModelFileError(error.what());
-      }
+      origin.read(name, at - place.offset, memory_->bytes().subspan(at, count));
       at += count;
-      read_bytes += count;
+      copied_bytes += count;
       filled_bytes() += count;
       if (progress) progress(filled_bytes(), size_bytes_);
     }
   }
-  return read_bytes;
+  return copied_bytes;
 }
 
 void WeightCache::seal() {

@@ -1,4 +1,4 @@
-// The node's copy of a model's weights: read from disk once, by all ranks of the node together.
+// The node's copy of a model's weights: read or made once, by all ranks of the node together.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "comm/shared_memory.h"
-#include "daemon/model/checkpoint.h"
 #include "daemon/model/weight_source.h"
 
 namespace gemmad {
@@ -19,23 +18,23 @@ namespace gemmad {
 using FillProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
 /// One process's hold on the copy. Made in steps that the ranks of a node take together: one creates, the
-/// others attach, each fills its part, and when all have, each seals. After that the files are not needed any
+/// others attach, each fills its part, and when all have, each seals. After that the origin is not needed any
 /// more.
 class WeightCache final : public WeightSource {
  public:
-  /// Memory for the tensors of `checkpoint`, not filled. Throws std::runtime_error that names both numbers
+  /// Memory for the tensors of `origin`, not filled. Throws std::runtime_error that names both numbers
   /// when the host has less.
-  static WeightCache create(const Checkpoint& checkpoint);
-  /// `checkpoint` must be the creator's, opened by this process. Throws SystemError, and ModelFileError when
+  static WeightCache create(const WeightOrigin& origin);
+  /// `origin` must be the creator's, opened by this process. Throws SystemError, and ModelFileError when
   /// it is of another size.
-  static WeightCache attach(const Checkpoint& checkpoint, const SharedMemory::Address& address);
+  static WeightCache attach(const WeightOrigin& origin, const SharedMemory::Address& address);
 
   SharedMemory::Address address() const { return memory_->address(); }
 
-  /// Copies part `part` of `num_parts` of all bytes from the files, and has memory for it allocated first.
-  /// Blocks on the disk. Throws ModelFileError when a file can no longer be read whole, std::runtime_error
-  /// when memory runs out, and what `progress` throws; calls that every few MiB. Returns the bytes read.
-  std::uint64_t fill(const Checkpoint& checkpoint, int part, int num_parts, const FillProgress& progress);
+  /// Copies part `part` of `num_parts` of all bytes from `origin`, and has memory for it allocated first.
+  /// May block on the disk. Throws what WeightOrigin::read does, std::runtime_error when memory runs out, and
+  /// what `progress` throws; calls that every few MiB. Returns the bytes copied.
+  std::uint64_t fill(const WeightOrigin& origin, int part, int num_parts, const FillProgress& progress);
   /// This process reads from now on.
   void seal();
 
@@ -49,9 +48,11 @@ class WeightCache final : public WeightSource {
     std::uint64_t offset = 0;
     DType dtype = DType::kF32;
     Shape shape;
+
+    std::uint64_t size_bytes() const { return ConstTensorView{nullptr, dtype, shape}.size_bytes(); }
   };
 
-  explicit WeightCache(const Checkpoint& checkpoint);
+  explicit WeightCache(const WeightOrigin& origin);
   std::atomic<std::uint64_t>& filled_bytes() const;
 
   std::map<std::string, Place, std::less<>> places_;

@@ -74,5 +74,5 @@ TEST_CASE("Every example config loads, can run, and points editors at the schema
         std::filesystem::equivalent(entry.path().parent_path() / name, kConfigFolder / "gemmad.schema.json"));
     ++examples;
   }
-  CHECK(examples == 4);
+  CHECK(examples == 5);
 }

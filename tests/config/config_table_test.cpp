@@ -28,6 +28,9 @@ json read_back(std::string_view key, const json& value) {
 
 TEST_CASE("The table has the documented default of every key") {
   const json expected = {{"model", ""},
+                         {"weights", "files"},
+                         {"weights_seed", 1},
+                         {"preset", "none"},
                          {"mode", "batch_parallel"},
                          {"strategy", "tensor"},
                          {"ranks_per_replica", 0},
@@ -226,6 +229,14 @@ TEST_CASE("name gives every enumerator the name used in the file") {
   CHECK(name(Strategy::kLayer) == "layer");
   CHECK(name(Segments::kPerRank) == "per_rank");
   CHECK(name(Segments::kPerNode) == "per_node");
+  CHECK(name(Weights::kFiles) == "files");
+  CHECK(name(Weights::kRandom) == "random");
+  CHECK(name(Preset::kNone) == "none");
+  CHECK(name(Preset::kGemma3_270m) == "gemma-3-270m");
+  CHECK(name(Preset::kGemma3_1b) == "gemma-3-1b");
+  CHECK(name(Preset::kGemma3_4b) == "gemma-3-4b");
+  CHECK(name(Preset::kGemma3_12b) == "gemma-3-12b");
+  CHECK(name(Preset::kGemma3_27b) == "gemma-3-27b");
   CHECK(name(WeightsCache::kNode) == "node");
   CHECK(name(WeightsCache::kNone) == "none");
   CHECK(name(DeviceChoice::kAuto) == "auto");

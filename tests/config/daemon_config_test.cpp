@@ -206,6 +206,23 @@ TEST_CASE("validate_for_run asks for a model") {
   CHECK_NOTHROW(validate_for_run(config));
 }
 
+TEST_CASE("validate_for_run asks random weights for a model or a preset, and not for both") {
+  const auto said = [](const std::vector<std::string>& overrides) {
+    return error_of([&] { validate_for_run(with_overrides(overrides)); });
+  };
+  CHECK(said({"weights=random", "model=/m"}).empty());
+  CHECK(said({"weights=random", "preset=gemma-3-270m"}).empty());
+  CHECK(said({"weights=random"}) ==
+        "configuration: key 'model': missing; random weights take their sizes from the config.json of a "
+        "directory named here, or from a preset");
+  CHECK(said({"weights=random", "preset=gemma-3-1b", "model=/m"}) ==
+        "configuration: key 'preset': is 'gemma-3-1b', but model names '/m': leave one of them out");
+  CHECK(said({"preset=gemma-3-1b", "model=/m"}) ==
+        "configuration: key 'preset': is 'gemma-3-1b', which counts for random weights alone; weights is "
+        "'files'");
+  CHECK(contains(said({"preset=gemma-3-1b"}), "key 'model': missing"));
+}
+
 TEST_CASE("validate_change lets through just the keys that change at run time") {
   for (const ConfigRow& row : config_table()) {
     CAPTURE(row.name);
@@ -230,6 +247,9 @@ TEST_CASE("validate_change lets mode and encoders change, and no segment or copy
   CHECK(change_of("encoder_ranks=0,1").empty());
   CHECK(contains(change_of("segments=per_node"), "f.json: key 'segments': changes from "));
   CHECK(contains(change_of("weights_cache=none"), "f.json: key 'weights_cache': changes from "));
+  CHECK(contains(change_of("weights=random"), "f.json: key 'weights': changes from "));
+  CHECK(contains(change_of("weights_seed=2"), "f.json: key 'weights_seed': changes from "));
+  CHECK(contains(change_of("preset=gemma-3-4b"), "f.json: key 'preset': changes from "));
 }
 
 TEST_CASE("changed_config sets what the change names and leaves the rest") {

@@ -17,7 +17,7 @@ constexpr PromptLimits kLimits{1024, 512};
 JobPrompt admit(PromptInput input) {
   EncodeRequest request;
   request.prompts.push_back(std::move(input));
-  return make_job(request, tokenizer(), kLimits).prompts.at(0);
+  return make_job(request, &tokenizer(), kLimits).prompts.at(0);
 }
 
 std::vector<std::int64_t> ids_of(std::size_t n) {
@@ -86,7 +86,7 @@ TEST_CASE("text that is not UTF-8 fails its prompt") {
 TEST_CASE("a prompt that fails leaves its neighbours alone") {
   EncodeRequest request;
   request.prompts = {PromptInput("a"), PromptInput(std::vector<std::int64_t>{-1}), PromptInput("b")};
-  const Job job = make_job(request, tokenizer(), kLimits);
+  const Job job = make_job(request, &tokenizer(), kLimits);
   CHECK(job.prompts[0].ok());
   CHECK_FALSE(job.prompts[1].ok());
   CHECK(job.prompts[2].ok());
@@ -99,7 +99,7 @@ TEST_CASE("a job carries the request's name, outputs, preference and readers") {
   request.name = "clip";
   request.hidden_states = {0, 8};
   request.last_hidden_state = true;
-  const Job job = make_job(request, tokenizer(), kLimits);
+  const Job job = make_job(request, &tokenizer(), kLimits);
   CHECK(job.name == "clip");
   CHECK(job.prefer == Preference::kDeal);
   CHECK(job.readers == 4);

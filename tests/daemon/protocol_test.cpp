@@ -45,6 +45,24 @@ TEST_CASE("an encode asks for all hidden states unless it says otherwise") {
   CHECK(request.readers == 0);
 }
 
+TEST_CASE("without a tokenizer text is refused by a code of its own, and ids are taken") {
+  ProtocolLimits no_text = limits();
+  no_text.takes_text = false;
+  const auto code_of = [&](const std::string& line) -> std::string {
+    try {
+      parse_request(line, no_text);
+    } catch (const ProtocolError& error) {
+      CHECK(std::string(error.what()).find("send input_ids") != std::string::npos);
+      CHECK(error.id() == "1");
+      return error.code();
+    }
+    return "accepted";
+  };
+  CHECK(code_of(R"({"id":1,"op":"encode","prompts":[{"input_ids":[2]},"a"]})") == "no_tokenizer");
+  CHECK(code_of(R"({"id":1,"op":"tokenize","texts":["a"]})") == "no_tokenizer");
+  CHECK(code_of(R"({"id":1,"op":"encode","prompts":[{"input_ids":[2]}]})") == "accepted");
+}
+
 TEST_CASE("an encode may prefer a cut and tell how many readers come") {
   CHECK(parse_encode(R"("prompts":[],"prefer":"deal")").prefer == Preference::kDeal);
   CHECK(parse_encode(R"("prompts":[],"prefer":"split")").prefer == Preference::kSplit);

@@ -156,6 +156,23 @@ TEST_CASE("info tells mode, model, costs and settings") {
   CHECK(info_fields(without)["costs"] == nullptr);
 }
 
+TEST_CASE("info tells where the weights come from, and of made ones how to make them again") {
+  DaemonFacts now = facts();
+  const json read = info_fields(now)["model"];
+  CHECK(read["weights"] == "files");
+  CHECK(read["tokenizer"] == true);
+  CHECK_FALSE(read.contains("weights_seed"));
+  now.config.weights = Weights::kRandom;
+  now.config.weights_seed = 9;
+  now.config.preset = Preset::kGemma3_12b;
+  now.has_tokenizer = false;
+  const json made = info_fields(now)["model"];
+  CHECK(made["weights"] == "random");
+  CHECK(made["weights_seed"] == 9);
+  CHECK(made["preset"] == "gemma-3-12b");
+  CHECK(made["tokenizer"] == false);
+}
+
 TEST_CASE("health tells whether ranks encode, sleep or idle") {
   const auto state_of = [](bool asleep, bool encoding) {
     DaemonFacts now = facts();

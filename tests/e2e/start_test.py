@@ -324,7 +324,7 @@ class CommandLine(unittest.TestCase):
         examples = sorted((REPOSITORY / "config" / "examples").glob("*.json"))
         self.assertTrue(examples)
         for file in examples:
-            self.run_gemmad("--check-config", "--config", file, "--model", "m")
+            self.run_gemmad("--check-config", "--config", file)
 
     def test_help_names_every_setting_and_op(self):
         text = self.run_gemmad("--help").stdout

@@ -83,6 +83,19 @@ TEST_CASE("A single file and shards with an index open, and count the text model
   CHECK(sharded.checkpoint()->size_bytes() == 1974464);  // the index's own total
 }
 
+TEST_CASE("A directory with a configuration alone opens as far as that, with a tokenizer where it has one") {
+  const ModelCopy model;
+  fs::remove(model.weights());
+  CHECK(open_model_config(model.path()) == open_model(model_folder("gemma3-tiny")).config());
+  CHECK(find_tokenizer(model.path()) == model.path() / "tokenizer.json");
+  write_file(model.path() / "tokenizer.json", kLfsPointer);
+  CHECK_THROWS_AS(find_tokenizer(model.path()), ModelFileError);
+  fs::remove(model.path() / "tokenizer.json");
+  CHECK_FALSE(find_tokenizer(model.path()).has_value());
+  fs::remove(model.path() / "config.json");
+  CHECK_THROWS_AS(open_model_config(model.path()), ModelFileError);
+}
+
 TEST_CASE("ModelFiles can be moved, and what it handed out outlives it") {
   ModelFiles first = open_model(model_folder("gemma3-tiny"));
   const ModelFiles second = std::move(first);

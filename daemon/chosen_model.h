@@ -1,0 +1,25 @@
+// Which model the daemon runs: one with files, or one that is made up.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "config/daemon_config.h"
+#include "config/model_config.h"
+#include "daemon/model/weight_source.h"
+
+namespace gemmad {
+
+struct ChosenModel {
+  TextConfig config;
+  std::shared_ptr<const WeightOrigin> weights;
+  std::optional<std::filesystem::path> tokenizer_file;  // not checked beyond what a look tells
+};
+
+/// The model that `settings` ask for, which validate_for_run has let through; no weights are read yet. Blocks
+/// on the disk. Random weights are made with `num_threads` threads. Throws ConfigError and ModelFileError as
+/// open_model does.
+ChosenModel choose_model(const DaemonConfig& settings, int num_threads);
+
+}  // namespace gemmad
