@@ -58,7 +58,7 @@ class Naps {
 
   bool timed_out() const { return Clock::now() - start_ > timeout_; }
   void take() const {
-    if (Clock::now() - start_ < microseconds(200)) {
+    if (Clock::now() - start_ < milliseconds(20)) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(microseconds(20));

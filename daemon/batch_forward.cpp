@@ -1,5 +1,10 @@
 #include "daemon/batch_forward.h"
 
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/batch_plan.h"
@@ -15,91 +20,174 @@ struct PromptInHand {
   std::span<const std::int32_t> ids() const { return job->job->prompts[index].ids; }
 };
 
-/// Copies rows of the hidden states that a prompt's job asked for to their places, layer by layer as they
-/// come.
-class SegmentSink final : public HiddenStateSink {
- public:
-  SegmentSink(std::int64_t num_hidden_states, Ops& ops)
-      : copies_(static_cast<std::size_t>(num_hidden_states)), ops_(ops) {}
+/// Prompts that go through a replica in one forward pass.
+using Run = std::vector<PromptInHand>;
 
-  void add(const PlacedTensor& tensor, std::span<std::byte> block, std::int64_t first_row) {
-    copies_[static_cast<std::size_t>(tensor.hidden_state)].push_back(
-        {first_row, block.data() + tensor.offset, tensor.shape});
+/// What is wanted of one hidden state of a run by one route.
+struct Transfer {
+  std::int64_t state = 0;
+  std::size_t route = 0;
+  std::vector<DeliveredRows> pieces;  // by rising rows
+
+  std::int64_t first_row() const { return pieces.front().first_row; }
+  std::int64_t num_rows() const { return pieces.back().first_row + pieces.back().num_rows - first_row(); }
+};
+
+/// The passes of one replica.
+std::vector<Run> runs_of(std::span<const JobInHand> jobs, const CutInHand& cut, int replica, const Ops& ops) {
+  std::vector<PromptInHand> prompts;
+  std::vector<std::int64_t> tokens;
+  for (const JobInHand& job : jobs) {
+    if (job.plan->cut != cut.cut) continue;
+    for (std::size_t i = 0; i < job.plan->replicas.size(); ++i) {
+      if (job.plan->replicas[i] != replica || !job.job->prompts[i].ok()) continue;
+      prompts.push_back({&job, i});
+      tokens.push_back(static_cast<std::int64_t>(prompts.back().ids().size()));
+    }
   }
+  const Replica& shards = cut.replicas[static_cast<std::size_t>(replica)];
+  const int num_stages = shards.strategy == Strategy::kLayer ? static_cast<int>(shards.shards.size()) : 1;
+  const std::vector<std::size_t> bounds =
+      cut_runs(tokens, cut.max_batch_tokens, ops.efficient_rows(), num_stages);
+  std::vector<Run> runs;
+  for (std::size_t run = 0; run + 1 < bounds.size(); ++run) {
+    runs.emplace_back(prompts.begin() + static_cast<std::ptrdiff_t>(bounds[run]),
+                      prompts.begin() + static_cast<std::ptrdiff_t>(bounds[run + 1]));
+  }
+  return runs;
+}
+
+/// What is to be delivered of a run, state by state. The same on every rank, but for the destinations.
+std::vector<Transfer> transfers_of(const Run& run) {
+  std::map<std::pair<std::int64_t, std::size_t>, Transfer> transfers;
+  std::int64_t first_row = 0;
+  for (const PromptInHand& prompt : run) {
+    const auto num_rows = static_cast<std::int64_t>(prompt.ids().size());
+    for (const PlacedTensor& tensor : prompt.job->layout->prompts[prompt.index]) {
+      Transfer& transfer = transfers[{tensor.hidden_state, tensor.route}];
+      transfer.state = tensor.hidden_state;
+      transfer.route = tensor.route;
+      transfer.pieces.push_back({first_row, num_rows, prompt.job->block.data() + tensor.offset});
+    }
+    first_row += num_rows;
+  }
+  std::vector<Transfer> ordered;
+  for (auto& [key, transfer] : transfers)
+    ordered.push_back(std::move(transfer));
+  return ordered;
+}
+
+/// Writes the hidden states of a pass to their places, and hands them on, as they come.
+class RunSink final : public HiddenStateSink {
+ public:
+  /// `own`: of the run that is computed; `incoming`: what others compute meanwhile, by rising states.
+  RunSink(const CutInHand& cut, Ops& ops, const std::vector<Transfer>& own,
+          const std::vector<Transfer>& incoming)
+      : cut_(cut), ops_(ops), own_(own), incoming_(incoming) {}
 
   /// Copies go beside the computation of the next state. The stream waits for those of the state before,
   /// whose memory the next but one takes.
   void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) override {
     const Stream copies = ops_.copy_stream();
     ops_.wait_for(stream, copies);
+    if (cut_.delivery != nullptr) cut_.delivery->hold(stream);
     ops_.wait_for(copies, stream);
-    const std::size_t row_bytes = static_cast<std::size_t>(x.shape[1]) * size_bytes(x.dtype);
-    for (const Copy& copy : copies_[static_cast<std::size_t>(index)]) {
-      const std::byte* rows = x.as<std::byte>() + static_cast<std::size_t>(copy.first_row) * row_bytes;
-      ops_.copy_to_host({copy.destination, x.dtype, copy.shape}, {rows, x.dtype, copy.shape}, copies);
+    for (const Transfer& transfer : own_) {
+      if (transfer.state != index) continue;
+      if (cut_.routes->routes()[transfer.route].is_writer(cut_.rank)) write(transfer, x, copies);
+      if (cut_.delivery != nullptr && cut_.delivery->sends(transfer.route))
+        cut_.delivery->send(transfer.route, x, transfer.first_row(), transfer.num_rows(), stream);
+    }
+    receive_until(index, stream);
+  }
+
+  /// Takes up what comes of states up to `index`. Ranks that compute the same state at the same time wait for
+  /// each other least if none looks out for another's before it has its own.
+  void receive_until(std::int64_t index, std::optional<Stream> gate) {
+    for (; next_ < incoming_.size() && incoming_[next_].state <= index; ++next_) {
+      const Transfer& transfer = incoming_[next_];
+      cut_.delivery->receive(transfer.route, transfer.first_row(), transfer.num_rows(), transfer.pieces,
+                             gate);
     }
   }
 
  private:
-  struct Copy {
-    std::int64_t first_row;
-    std::byte* destination;
-    Shape shape;  // [n, D]
-  };
-
-  std::vector<std::vector<Copy>> copies_;  // by hidden state
-  Ops& ops_;
-};
-
-std::vector<PromptInHand> prompts_of(std::span<const JobInHand> jobs, const PartInHand& part) {
-  std::vector<PromptInHand> prompts;
-  for (const JobInHand& job : jobs) {
-    if (job.plan->cut != part.cut) continue;
-    for (std::size_t i = 0; i < job.plan->replicas.size(); ++i) {
-      if (job.plan->replicas[i] == part.replica && job.job->prompts[i].ok()) prompts.push_back({&job, i});
+  void write(const Transfer& transfer, const ConstTensorView& x, Stream copies) {
+    const std::int64_t width = x.shape[1];
+    const auto row_bytes = width * static_cast<std::int64_t>(size_bytes(x.dtype));
+    for (const DeliveredRows& piece : transfer.pieces) {
+      const Shape shape{piece.num_rows, width};
+      ops_.copy_to_host({piece.destination, x.dtype, shape},
+                        {x.as<std::byte>() + piece.first_row * row_bytes, x.dtype, shape}, copies);
     }
   }
-  return prompts;
+
+  const CutInHand& cut_;
+  Ops& ops_;
+  const std::vector<Transfer>& own_;
+  const std::vector<Transfer>& incoming_;
+  std::size_t next_ = 0;
+};
+
+/// What this rank receives of the run number `number` of all replicas.
+std::vector<Transfer> incoming_of(const CutInHand& cut, const std::vector<std::vector<Run>>& runs,
+                                  std::size_t number) {
+  std::vector<Transfer> incoming;
+  if (cut.delivery == nullptr) return incoming;
+  for (const std::vector<Run>& of_replica : runs) {
+    if (number >= of_replica.size()) continue;
+    for (Transfer& transfer : transfers_of(of_replica[number])) {
+      if (cut.delivery->receives(transfer.route)) incoming.push_back(std::move(transfer));
+    }
+  }
+  std::stable_sort(incoming.begin(), incoming.end(),
+                   [](const Transfer& a, const Transfer& b) { return a.state < b.state; });
+  return incoming;
 }
 
-void forward(std::span<const PromptInHand> prompts, const PartInHand& part, const RouteTable& routes,
-             int rank, Ops& ops) {
-  SegmentSink sink(part.encoder->config().num_layers + 1, ops);
+std::int64_t forward(const Run& run, const CutInHand& cut, RunSink& sink) {
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> offsets{0};
-  for (const PromptInHand& prompt : prompts) {
-    for (const PlacedTensor& tensor : prompt.job->layout->prompts[prompt.index]) {
-      if (routes.routes()[tensor.route].is_writer(rank)) sink.add(tensor, prompt.job->block, offsets.back());
-    }
+  for (const PromptInHand& prompt : run) {
     ids.insert(ids.end(), prompt.ids().begin(), prompt.ids().end());
     offsets.push_back(static_cast<std::int64_t>(ids.size()));
   }
-  part.encoder->forward({ids, offsets}, *part.links, sink);
+  cut.part->encoder->forward({ids, offsets}, *cut.part->links, sink);
+  return offsets.back();
 }
 
 }  // namespace
 
-std::int64_t compute_part(std::span<const JobInHand> jobs, const PartInHand& part, const RouteTable& routes,
-                          int rank, Ops& ops) {
-  const std::vector<PromptInHand> prompts = prompts_of(jobs, part);
-  std::vector<std::int64_t> tokens;
-  std::int64_t total_tokens = 0;
-  for (const PromptInHand& prompt : prompts) {
-    tokens.push_back(static_cast<std::int64_t>(prompt.ids().size()));
-    total_tokens += tokens.back();
+std::int64_t compute_cut(std::span<const JobInHand> jobs, const CutInHand& cut, Ops& ops) {
+  std::vector<std::vector<Run>> runs;
+  std::size_t most_runs = 0;
+  for (std::size_t replica = 0; replica < cut.replicas.size(); ++replica) {
+    runs.push_back(runs_of(jobs, cut, static_cast<int>(replica), ops));
+    most_runs = std::max(most_runs, runs.back().size());
   }
-  const std::vector<std::size_t> bounds =
-      cut_runs(tokens, part.encoder->max_batch_tokens(), ops.efficient_rows(), part.num_stages);
-  for (std::size_t run = 0; run + 1 < bounds.size(); ++run) {
-    const auto in_run = std::span(prompts).subspan(bounds[run], bounds[run + 1] - bounds[run]);
-    // The last states of the run before are still being copied.
-    ops.wait_for(ops.stream(), ops.copy_stream());
-    forward(in_run, part, routes, rank, ops);
+  std::int64_t num_tokens = 0;
+  for (std::size_t number = 0; number < most_runs; ++number) {
+    const std::vector<Transfer> incoming = incoming_of(cut, runs, number);
+    const std::vector<Run>* const own =
+        cut.part != nullptr ? &runs[static_cast<std::size_t>(cut.part->replica)] : nullptr;
+    const bool computes = own != nullptr && number < own->size();
+    const std::vector<Transfer> outgoing = computes ? transfers_of((*own)[number]) : std::vector<Transfer>();
+    RunSink sink(cut, ops, outgoing, incoming);
+    if (computes) {
+      // The last states of the run before are still being copied.
+      ops.wait_for(ops.stream(), ops.copy_stream());
+      if (cut.delivery != nullptr) cut.delivery->hold(ops.stream());
+      // States of the layers before this part's, which those wait to get rid of.
+      sink.receive_until(cut.part->encoder->first_state() - 1, std::nullopt);
+      num_tokens += forward((*own)[number], cut, sink);
+    }
+    sink.receive_until(std::numeric_limits<std::int64_t>::max(), std::nullopt);
   }
-  part.links->wait(ops.stream());
+  if (cut.part != nullptr) cut.part->links->wait(ops.stream());
   ops.synchronize(ops.stream());
   ops.synchronize(ops.copy_stream());
-  return total_tokens;
+  if (cut.delivery != nullptr) cut.delivery->wait();
+  return num_tokens;
 }
 
 }  // namespace gemmad

@@ -7,6 +7,7 @@
 
 #include "comm/route.h"
 #include "comm/shard_plan.h"
+#include "daemon/device_delivery.h"
 #include "daemon/job.h"
 #include "daemon/job_layout.h"
 #include "daemon/model/part_links.h"
@@ -27,16 +28,26 @@ struct JobInHand {
 struct PartInHand {
   Cut cut = Cut::kDeal;
   int replica = 0;
-  int num_stages = 1;  // of its pipeline
   TextEncoder* encoder = nullptr;
   PartLinks* links = nullptr;
 };
 
+/// How a batch is computed and delivered under one cut. Nothing is owned.
+struct CutInHand {
+  Cut cut = Cut::kDeal;
+  std::span<const Replica> replicas;
+  std::int64_t max_batch_tokens = 0;
+  const PartInHand* part = nullptr;    // null where this rank has none
+  DeviceDelivery* delivery = nullptr;  // null where results travel afterwards, between segments
+  const RouteTable* routes = nullptr;
+  int rank = 0;
+};
+
 /// Computes this rank's part of every prompt that goes to its replica, and writes the tensors whose writer it
-/// is to their places. Prompts go in as many forward passes as the encoder's limit asks for, or as keep a
-/// pipeline busy: the same ones on all ranks of the replica. Returns the number of tokens. Blocks until all
-/// is written. Throws what encoder and links throw; the blocks' contents are then undefined.
-std::int64_t compute_part(std::span<const JobInHand> jobs, const PartInHand& part, const RouteTable& routes,
-                          int rank, Ops& ops);
+/// is to their places; with a delivery it also hands them on to, and takes from, other ranks as they come.
+/// Prompts go in as many forward passes as the limit asks for, or as keep a pipeline busy: every rank knows
+/// those of all replicas. Returns the number of tokens computed. Blocks until all is written. Throws what
+/// encoder, links and delivery throw; the blocks' contents are then undefined.
+std::int64_t compute_cut(std::span<const JobInHand> jobs, const CutInHand& cut, Ops& ops);
 
 }  // namespace gemmad

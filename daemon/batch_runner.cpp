@@ -174,11 +174,7 @@ void BatchRunner::compute_cut(Cut cut, std::vector<Reserved>& jobs, Deployment& 
     for (const Reserved& job : jobs) {
       if (job.runs()) in_hand.push_back({job.job, &job.plan, &job.layout, block_of(job)});
     }
-    for (const PartInHand& part : deployment.parts()) {
-      if (part.cut != cut) continue;
-      tokens_ += static_cast<std::uint64_t>(
-          compute_part(in_hand, part, deployment.routes(), bootstrap_.info().rank, ops_));
-    }
+    tokens_ += static_cast<std::uint64_t>(gemmad::compute_cut(in_hand, deployment.in_hand(cut), ops_));
   } catch (const BootstrapError&) {
     throw;  // a rank is lost
   } catch (const std::exception& error) {
@@ -203,6 +199,7 @@ void BatchRunner::compute_cut(Cut cut, std::vector<Reserved>& jobs, Deployment& 
 }
 
 void BatchRunner::deliver(const std::vector<Reserved>& jobs, Deployment& deployment) {
+  if (deployment.delivers_as_computed()) return;
   for (const Reserved& job : jobs) {
     if (!job.runs()) continue;
     const std::span<std::byte> block = block_of(job);

@@ -72,6 +72,14 @@ DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const Deploy
   const bool sliced = plan.split || (plan.replicas.front().strategy == Strategy::kTensor &&
                                      plan.replicas.front().shards.size() > 1);
   if (sliced && parts.links.peer_sums) bytes.sums = 3 * sum_bytes(parts);
+  if (parts.device_results != nullptr) {
+    const int rank = parts.bootstrap.info().rank;
+    const RouteTable routes(plan, parts.model.num_layers, parts.places);
+    for (const Route& route : routes.routes()) {
+      if (std::find(route.receivers.begin(), route.receivers.end(), rank) != route.receivers.end())
+        bytes.delivery += DeviceDelivery::staging_bytes(parts.model.hidden_size, ops);
+    }
+  }
   return bytes;
 }
 
@@ -101,6 +109,11 @@ void Deployment::connect() {
       add_part(Cut::kSplit, slice_of(*weights_, parts_.model, *slice), split_);
   }
   const int rank = parts_.bootstrap.info().rank;
+  if (parts_.device_results != nullptr) {
+    delivery_ = std::make_unique<DeviceDelivery>(routes_, *parts_.device_results, parts_.model.hidden_size,
+                                                 rank, parts_.exchange_timeout, parts_.ops);
+    return;
+  }
   for (const Route& route : routes_.routes()) {
     const std::vector<int> members = route.members();
     const bool takes_part = std::find(members.begin(), members.end(), rank) != members.end();
@@ -135,8 +148,7 @@ void Deployment::add_part(Cut cut, TextWeights weights, std::optional<Part>& par
   part.emplace(Part{GroupLinks(group(sliced, parts_.exchange_timeout), std::move(peers),
                                group(staged, parts_.compute_timeout), stage),
                     TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops)});
-  const int num_stages = staged ? static_cast<int>(replica.shards.size()) : 1;
-  in_hand_.push_back({cut, place.replica, num_stages, &part->encoder, &part->links});
+  in_hand_.push_back({cut, place.replica, &part->encoder, &part->links});
 }
 
 void Deployment::tune() {
@@ -205,6 +217,15 @@ std::vector<JobPlan> Deployment::plan_jobs(std::span<const Job> jobs) const {
     plans.push_back(std::move(plan));
   }
   return plans;
+}
+
+CutInHand Deployment::in_hand(Cut cut) const {
+  CutInHand result{cut,      plan_.replicas_of(cut),      parts_.max_batch_tokens, nullptr, delivery_.get(),
+                   &routes_, parts_.bootstrap.info().rank};
+  for (const PartInHand& part : in_hand_) {
+    if (part.cut == cut) result.part = &part;
+  }
+  return result;
 }
 
 void Deployment::deliver(std::size_t route, TensorView bytes) {

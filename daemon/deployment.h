@@ -31,6 +31,8 @@ struct DeploymentParts {
   const TextConfig& model;
   const Transport& links;    // between parts of the model, on the device's memory
   const Transport& results;  // of results between segments, on the host's memory
+  const Transport* device_results =
+      nullptr;  // of results on the device's memory; null where it is the host's
   const Places& places;
   std::int64_t max_batch_tokens = 8192;
   std::chrono::milliseconds exchange_timeout{60'000};  // answers that need no computing
@@ -41,9 +43,10 @@ struct DeploymentParts {
 struct DeviceBytes {
   std::uint64_t weights = 0;
   std::uint64_t workspace = 0;
-  std::uint64_t sums = 0;  // shared with the ranks that hold other slices
+  std::uint64_t sums = 0;      // shared with the ranks that hold other slices
+  std::uint64_t delivery = 0;  // what others have computed, on its way to the host
   std::uint64_t scratch = 0;
-  std::uint64_t total() const { return weights + workspace + sums + scratch; }
+  std::uint64_t total() const { return weights + workspace + sums + delivery + scratch; }
 };
 DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const DeploymentParts& parts);
 
@@ -71,8 +74,10 @@ class Deployment {
   /// How the jobs are spread. The same on every rank.
   std::vector<JobPlan> plan_jobs(std::span<const Job> jobs) const;
 
-  /// This rank's parts in the order in which they compute; none on a rank that only receives.
-  std::span<const PartInHand> parts() const { return in_hand_; }
+  /// How this rank computes under `cut`. Valid until close().
+  CutInHand in_hand(Cut cut) const;
+  /// True when results travel while they are computed (DeviceDelivery), and not afterwards (deliver).
+  bool delivers_as_computed() const { return delivery_ != nullptr; }
   /// Hands `bytes` of the segment, which the route's writers have written, to its receivers: their place in
   /// the receivers' segments is filled. Every rank calls it alike; those that take no part do nothing.
   void deliver(std::size_t route, TensorView bytes);
@@ -110,7 +115,8 @@ class Deployment {
   std::optional<TextWorkspace> workspace_;
   std::optional<Part> deal_;
   std::optional<Part> split_;
-  std::vector<PartInHand> in_hand_;
+  std::vector<PartInHand> in_hand_;  // by cut, as far as this rank takes part
+  std::unique_ptr<DeviceDelivery> delivery_;
   std::vector<std::unique_ptr<Collectives>> route_groups_;  // by route; empty where this rank takes no part
   std::optional<CostTable> costs_;
 };

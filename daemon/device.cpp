@@ -24,17 +24,10 @@ namespace {
 
 // Bringing up a GPU may take this much longer on one rank than on another.
 constexpr std::chrono::minutes kTimeout{10};
+// Enough for the bus to the host; what computes meanwhile wants the rest.
+[[maybe_unused]] constexpr int kDeliveryCtas = 4;
 // Copying weights to a GPU is bound by its bus from here on.
-constexpr int kMostCopyThreads = 16;
-
-int threads_of_rank(const DaemonConfig& config, const RankInfo& info) {
-  if (config.compute_threads > 0) return static_cast<int>(config.compute_threads);
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  // A launcher may have bound this rank to some cores already.
-  cpu_set_t allowed;
-  const int bound = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : cores;
-  return std::max(1, std::min(bound, cores / info.ranks_on_node));
-}
+[[maybe_unused]] constexpr int kMostCopyThreads = 16;
 
 #ifdef GEMMAD_CUDA
 int num_gpus() {
@@ -52,13 +45,14 @@ RankDevice make_gpu(const DaemonConfig& config, Bootstrap& bootstrap) {
                                " ranks: start at most one rank for each GPU, or set device to cpu");
     }
     device.ops = make_cuda_ops(
-        {info.rank_on_node, std::min(threads_of_rank(config, info), kMostCopyThreads), cache_folder()});
+        {info.rank_on_node, std::min(compute_threads(config, info), kMostCopyThreads), cache_folder()});
   });
   if (info.num_ranks == 1) {
     device.links = one_rank_transport();
     return device;
   }
   device.links = nccl_transport(bootstrap);
+  device.results = nccl_transport(bootstrap, {kDeliveryCtas});
   device.links.peer_sums = [&bootstrap](const std::vector<int>& ranks, std::size_t buffer_bytes,
                                         std::chrono::milliseconds timeout) -> std::unique_ptr<PeerSums> {
     if (!peers_can_share(bootstrap, ranks, timeout)) return nullptr;
@@ -95,9 +89,18 @@ RankDevice make_device(const DaemonConfig& config, Bootstrap& bootstrap) {
                          (config.device == DeviceChoice::kAuto && all_have_gpus(bootstrap));
   if (wants_gpu) return make_gpu(config, bootstrap);
   RankDevice device;
-  agree(bootstrap, kTimeout, [&] { device.ops = make_cpu_ops(threads_of_rank(config, bootstrap.info())); });
+  agree(bootstrap, kTimeout, [&] { device.ops = make_cpu_ops(compute_threads(config, bootstrap.info())); });
   device.links = bootstrap.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap);
   return device;
+}
+
+int compute_threads(const DaemonConfig& config, const RankInfo& info) {
+  if (config.compute_threads > 0) return static_cast<int>(config.compute_threads);
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  // A launcher may have bound this rank to some cores already.
+  cpu_set_t allowed;
+  const int bound = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : cores;
+  return std::max(1, std::min(bound, cores / info.ranks_on_node));
 }
 
 std::filesystem::path cache_folder() {

@@ -122,9 +122,9 @@ class Rank {
     device_ = make_device(config_, bootstrap_);
     results_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
     pin_segment();
-    residency_.emplace(DeploymentParts{bootstrap_, ops(), model_, device_.links, results_, places_,
-                                       config_.batch_tokens, exchange_timeout(),
-                                       milliseconds(config_.compute_timeout_ms)});
+    residency_.emplace(DeploymentParts{
+        bootstrap_, ops(), model_, device_.links, results_, device_.results ? &*device_.results : nullptr,
+        places_, config_.batch_tokens, exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
     residency_->load(std::move(chosen_.weights), config_.weights_cache, shard_settings(config_), [this] {
       // Settings that are to be read again have just been read.
       if (const int signal = signals_.take(); signal != 0 && signal != SIGHUP)

@@ -27,11 +27,13 @@ std::string lack_of_device_memory(const ShardPlan& plan, const DeploymentParts& 
   if (shard == nullptr) return {};
   const DeviceBytes bytes = device_bytes(plan, *shard, parts);
   if (bytes.total() <= memory.free) return {};
-  return "the GPU must hold " + std::to_string(bytes.weights) + " bytes of weights, " +
-         std::to_string(bytes.workspace) + " of activations (batch_tokens " +
-         std::to_string(parts.max_batch_tokens) + ") and " + std::to_string(bytes.scratch) + " of scratch, " +
-         std::to_string(bytes.total()) + " in all, but only " + std::to_string(memory.free) + " of its " +
-         std::to_string(memory.total) + " bytes are free; mode sharded or smaller batch_tokens take less";
+  const auto text = [](std::uint64_t count) { return std::to_string(count); };
+  return "the GPU must hold " + text(bytes.weights) + " bytes of weights, " + text(bytes.workspace) +
+         " of activations (batch_tokens " + std::to_string(parts.max_batch_tokens) + "), " +
+         text(bytes.sums) + " of sums, " + text(bytes.delivery) + " of results on their way and " +
+         text(bytes.scratch) + " of scratch, " + text(bytes.total()) + " in all, but only " +
+         text(memory.free) + " of its " + text(memory.total) +
+         " bytes are free; mode sharded or smaller batch_tokens take less";
 }
 
 std::uint64_t table_bytes(const TextConfig& model) {

@@ -55,8 +55,10 @@ class Device {
 
   /// The stream that the engine computes on. Valid while this object lives.
   virtual Stream stream() = 0;
-  /// Another one, for what goes on beside: copies to the host.
-  virtual Stream copy_stream() = 0;
+  /// Others, for what goes on beside, made when they are first asked for. Valid while this object lives.
+  virtual Stream side_stream(std::size_t number) = 0;
+  /// The one for copies to the host.
+  Stream copy_stream() { return side_stream(0); }
   /// What is put on `waiting` from now on begins when all that is on `other` now is done. Does not block.
   virtual void wait_for(Stream waiting, Stream other) = 0;
   /// True when all work on `stream` is done. Throws when some of it failed.

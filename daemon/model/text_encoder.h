@@ -55,6 +55,10 @@ class TextEncoder {
 
   const TextConfig& config() const { return config_; }
   const TextWeights& weights() const { return weights_; }
+  /// The index of the first hidden state that comes out of this part; one past the last where none does.
+  std::int64_t first_state() const {
+    return weights_.layer_range.begin == 0 ? 0 : weights_.layer_range.begin + 1;
+  }
   std::int64_t max_batch_tokens() const { return workspace_.max_batch_tokens(); }
 
   /// Finds the fastest products for batches of up to `max_rows` (Ops::tune_gemm). Blocks, the first time for

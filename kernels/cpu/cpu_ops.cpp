@@ -41,7 +41,7 @@ class CpuOps final : public Ops {
   std::uint64_t scratch_bytes() const override { return 0; }
   void drop_scratch() override {}
 
-  Stream copy_stream() override { return stream(); }
+  Stream side_stream(std::size_t) override { return stream(); }
   void wait_for(Stream, Stream) override {}
   bool is_done(Stream) override { return true; }
   void synchronize(Stream) override {}

@@ -4,6 +4,7 @@
 #include <array>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/add_norm.h"
 #include "kernels/cuda/check.h"
@@ -38,10 +39,7 @@ cudaStream_t queue(Stream stream) {
 class CudaOps final : public Ops {
  public:
   CudaOps(const cudaDeviceProp& properties, const CudaOptions& options)
-      : name_(properties.name),
-        compute_(true),
-        gemm_(memory_, options.plan_folder),
-        staging_(options.num_threads) {}
+      : name_(properties.name), gemm_(memory_, options.plan_folder), staging_(options.num_threads) {}
 
   std::string description() const override { return name_ + ", bf16, " + cuda::Gemm::library_version(); }
   DType compute_dtype() const override { return DType::kBF16; }
@@ -59,7 +57,11 @@ class CudaOps final : public Ops {
   }
 
   Stream stream() override { return Stream(static_cast<void*>(compute_.get())); }
-  Stream copy_stream() override { return Stream(static_cast<void*>(copies_.get())); }
+  Stream side_stream(std::size_t number) override {
+    while (side_streams_.size() <= number)
+      side_streams_.push_back(std::make_unique<cuda::OwnedStream>(true));
+    return Stream(static_cast<void*>(side_streams_[number]->get()));
+  }
   void wait_for(Stream waiting, Stream other) override {
     // Events may be used anew: a wait that was put on a stream keeps what it waits for.
     const cuda::OwnedEvent& event = events_[next_event_++ % events_.size()];
@@ -165,7 +167,7 @@ class CudaOps final : public Ops {
   std::string name_;
   std::shared_ptr<Memory> memory_ = std::make_shared<cuda::DeviceMemory>();
   cuda::OwnedStream compute_;
-  cuda::OwnedStream copies_;
+  std::vector<std::unique_ptr<cuda::OwnedStream>> side_streams_;
   std::array<cuda::OwnedEvent, 8> events_;
   std::size_t next_event_ = 0;
   cuda::Gemm gemm_;

@@ -67,8 +67,7 @@ class StreamTimer {
 }  // namespace
 
 Gemm::Gemm(std::shared_ptr<Memory> memory, const std::filesystem::path& plan_folder)
-    : memory_(std::move(memory)),
-      plan_file_(plan_file(plan_folder)) {
+    : memory_(std::move(memory)), plan_file_(plan_file(plan_folder)) {
   load();
   const cublasStatus_t status = cublasLtCreate(&handle_);
   if (status != CUBLAS_STATUS_SUCCESS) throw CublasError(status, "cublasLtCreate");

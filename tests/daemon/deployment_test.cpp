@@ -144,7 +144,7 @@ TEST_CASE("Without a choice no costs are measured") {
 TEST_CASE("A rank that only receives holds nothing") {
   on_ranks(3, {}, {Mode::kSharded, Strategy::kTensor, 0, {0, 2}}, [](TestRank& rank, Deployment& deployment) {
     const bool encodes = rank.number() != 1;
-    require(deployment.parts().empty() == !encodes, "it has no part");
+    require((deployment.in_hand(Cut::kDeal).part == nullptr) == !encodes, "it has no part");
     require((deployment.shard().rank == (encodes ? rank.number() : -1)), "nor a shard");
     require((deployment.weight_bytes() > 0) == encodes, "nor weights");
     require((deployment.workspace_bytes() > 0) == encodes, "nor a workspace");
@@ -165,15 +165,19 @@ TEST_CASE("A deployment holds the bytes that its shard tells") {
 
 TEST_CASE("A rank has a part for each cut that it works by, dealing before splitting") {
   on_ranks(2, {}, kAdaptive, [](TestRank& rank, const Deployment& deployment) {
-    const auto parts = deployment.parts();
-    require(parts.size() == 2, "two parts");
-    require(parts[0].cut == Cut::kDeal && parts[0].replica == rank.number(), "its replica");
-    require(parts[1].cut == Cut::kSplit && parts[1].replica == 0, "its slice");
-    require(parts[1].encoder->weights().buffers == parts[0].encoder->weights().buffers, "of the same memory");
+    const CutInHand deal = deployment.in_hand(Cut::kDeal);
+    const CutInHand split = deployment.in_hand(Cut::kSplit);
+    require(deal.part != nullptr && split.part != nullptr, "two parts");
+    require(deal.part->replica == rank.number() && deal.replicas.size() == 2, "its replica");
+    require(split.part->replica == 0 && split.replicas.size() == 1, "its slice");
+    require(split.part->encoder->weights().buffers == deal.part->encoder->weights().buffers,
+            "of the same memory");
+    require(deal.delivery == nullptr && !deployment.delivers_as_computed(), "the host carries results");
   });
   on_ranks(3, {}, {Mode::kSharded, Strategy::kLayer, 0, {}}, [](TestRank&, const Deployment& deployment) {
-    require(deployment.parts().size() == 1, "one part");
-    require(deployment.parts()[0].num_stages == 3, "of a pipeline of three");
+    require(deployment.in_hand(Cut::kDeal).part != nullptr, "one part");
+    require(deployment.in_hand(Cut::kSplit).part == nullptr, "and no other");
+    require(deployment.in_hand(Cut::kDeal).replicas[0].shards.size() == 3, "of a pipeline of three");
   });
 }
 

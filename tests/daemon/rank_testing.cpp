@@ -34,7 +34,7 @@ void TestRank::make_segment() {
 }
 
 DeploymentParts TestRank::parts() {
-  return {bootstrap_,        ops_,     files_.config(), transport_, transport_, places_,
+  return {bootstrap_,        ops_,     files_.config(), transport_, transport_, nullptr, places_,
           max_batch_tokens_, kTimeout, kTimeout};
 }
 

@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "kernels/base/float_formats.h"
 #include "tests/support/random_source.h"
 
 namespace gemmad {
@@ -23,9 +24,14 @@ void CollectingSink::hidden_state(std::int64_t index, ConstTensorView x, Stream 
   if (states_.empty()) first_ = index;
   in_order_ = in_order_ && index == first_ + count();
   width_ = x.shape[1];
-  std::vector<float>& state = states_.emplace_back(static_cast<std::size_t>(x.shape.num_elements()));
-  ops_.copy_to_host({state.data(), x.dtype, x.shape}, x, stream);
+  std::vector<std::byte> bytes(x.size_bytes());
+  ops_.copy_to_host({bytes.data(), x.dtype, x.shape}, x, stream);
   ops_.synchronize(stream);
+  std::vector<float>& state = states_.emplace_back(static_cast<std::size_t>(x.shape.num_elements()));
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    state[i] = x.dtype == DType::kBF16 ? bf16_to_f32(load_u16(bytes.data(), at)) : load_f32(bytes.data(), at);
+  }
 }
 
 ConstTensorView CollectingSink::rows(std::int64_t index, std::int64_t begin, std::int64_t end) const {
@@ -36,7 +42,11 @@ ConstTensorView CollectingSink::rows(std::int64_t index, std::int64_t begin, std
 
 EncoderTesting::EncoderTesting(const std::filesystem::path& folder, std::int64_t padded_length,
                                int num_threads)
-    : ops_(make_cpu_ops(num_threads)) {
+    : EncoderTesting(folder, make_cpu_ops(num_threads), padded_length) {}
+
+EncoderTesting::EncoderTesting(const std::filesystem::path& folder, std::unique_ptr<Ops> ops,
+                               std::int64_t padded_length)
+    : ops_(std::move(ops)) {
   const ModelFiles files = open_model(folder);
   load(*files.checkpoint(), files.config(), padded_length);
 }

@@ -31,7 +31,7 @@ struct PromptBatch {
 
 PromptBatch batch_of(const std::vector<std::vector<std::int32_t>>& prompts);
 
-/// Keeps the hidden states that come, on the host, and checks that they come in order.
+/// Keeps the hidden states that come, on the host as F32, and checks that they come in order.
 class CollectingSink final : public HiddenStateSink {
  public:
   explicit CollectingSink(Ops& ops) : ops_(ops) {}
@@ -63,8 +63,12 @@ class EncoderTesting {
   /// Random weights.
   explicit EncoderTesting(const TextConfig& config, std::int64_t padded_length = kPaddedLength,
                           int num_threads = 2);
+  /// On another device.
+  EncoderTesting(const std::filesystem::path& folder, std::unique_ptr<Ops> ops,
+                 std::int64_t padded_length = kPaddedLength);
 
   TextEncoder& encoder() { return *encoder_; }
+  Ops& ops() { return *ops_; }
   const TextWorkspace& workspace() const { return *workspace_; }
   CollectingSink encode(const PromptBatch& batch);
 

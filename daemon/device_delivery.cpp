@@ -1,0 +1,104 @@
+#include "daemon/device_delivery.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gemmad {
+
+namespace {
+// As many as keep the links busy; a prompt at most.
+constexpr std::int64_t kChunkRows = 1024;
+}  // namespace
+
+DeviceDelivery::DeviceDelivery(const RouteTable& routes, const Transport& device_results,
+                               std::int64_t hidden_size, int rank, std::chrono::milliseconds timeout,
+                               Ops& ops)
+    : ops_(ops), hidden_size_(hidden_size) {
+  links_.resize(routes.routes().size());
+  for (std::size_t route = 0; route < links_.size(); ++route) {
+    const std::vector<int> members = routes.routes()[route].members();
+    if (std::find(members.begin(), members.end(), rank) == members.end()) continue;
+    const bool is_source = members.front() == rank;
+    Buffer staging;
+    if (!is_source) staging = Buffer(ops.memory(), staging_bytes(hidden_size, ops));
+    links_[route].emplace(Link{device_results.group(members, timeout), ops.side_stream(1 + route), is_source,
+                               std::move(staging)});
+  }
+}
+
+std::uint64_t DeviceDelivery::staging_bytes(std::int64_t hidden_size, const Ops& ops) {
+  return static_cast<std::uint64_t>(kChunkRows * hidden_size) * gemmad::size_bytes(ops.compute_dtype());
+}
+
+std::uint64_t DeviceDelivery::size_bytes() const {
+  std::uint64_t total = 0;
+  for (const auto& link : links_) {
+    if (link) total += link->staging.size_bytes();
+  }
+  return total;
+}
+
+template <typename Step>
+void DeviceDelivery::in_chunks(std::int64_t first_row, std::int64_t num_rows, const Step& step) {
+  for (std::int64_t row = 0; row < num_rows; row += kChunkRows)
+    step(first_row + row, std::min(kChunkRows, num_rows - row));
+}
+
+void DeviceDelivery::send(std::size_t route, ConstTensorView x, std::int64_t first_row, std::int64_t num_rows,
+                          Stream ready) {
+  Link& link = *links_[route];
+  const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(x.dtype)) * hidden_size_;
+  ops_.wait_for(link.stream, ready);
+  in_chunks(first_row, num_rows, [&](std::int64_t first, std::int64_t count) {
+    // A broadcast does not write its source.
+    auto* const rows = static_cast<std::byte*>(const_cast<void*>(x.data)) + first * row_bytes;
+    link.group->broadcast({rows, x.dtype, {count, hidden_size_}}, 0, link.stream);
+  });
+  link.is_used = true;
+  link.is_held = false;
+}
+
+void DeviceDelivery::hold(Stream stream) {
+  for (auto& link : links_) {
+    if (!link || link->is_held) continue;
+    ops_.wait_for(stream, link->stream);
+    link->is_held = true;
+  }
+}
+
+void DeviceDelivery::receive(std::size_t route, std::int64_t first_row, std::int64_t num_rows,
+                             const std::vector<DeliveredRows>& pieces, std::optional<Stream> gate) {
+  Link& link = *links_[route];
+  if (gate) ops_.wait_for(link.stream, *gate);
+  in_chunks(first_row, num_rows, [&](std::int64_t first, std::int64_t count) {
+    const TensorView staged = link.staging.view(ops_.compute_dtype(), {count, hidden_size_});
+    link.group->broadcast(staged, 0, link.stream);
+    put(link, first, count, pieces);
+  });
+  link.is_used = true;
+}
+
+void DeviceDelivery::put(const Link& link, std::int64_t first_row, std::int64_t num_rows,
+                         const std::vector<DeliveredRows>& pieces) {
+  const DType dtype = ops_.compute_dtype();
+  const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(dtype)) * hidden_size_;
+  for (const DeliveredRows& piece : pieces) {
+    const std::int64_t begin = std::max(first_row, piece.first_row);
+    const std::int64_t end = std::min(first_row + num_rows, piece.first_row + piece.num_rows);
+    if (begin >= end) continue;
+    const auto* const from = static_cast<std::byte*>(link.staging.data()) + (begin - first_row) * row_bytes;
+    const Shape shape{end - begin, hidden_size_};
+    ops_.copy_to_host({piece.destination + (begin - piece.first_row) * row_bytes, dtype, shape},
+                      {from, dtype, shape}, link.stream);
+  }
+}
+
+void DeviceDelivery::wait() {
+  for (auto& link : links_) {
+    if (!link || !link->is_used) continue;
+    link->group->wait(link->stream);
+    link->is_used = false;
+  }
+}
+
+}  // namespace gemmad

@@ -1,0 +1,76 @@
+// From the device memory of the rank that computed a hidden state to the segments of those that publish it,
+// beside the computation of the next ones.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/collectives.h"
+#include "comm/route.h"
+#include "kernels/ops.h"
+
+namespace gemmad {
+
+/// Rows of a hidden state and a place on the host for some of them. Nothing is owned.
+struct DeliveredRows {
+  std::int64_t first_row = 0;
+  std::int64_t num_rows = 0;
+  std::byte* destination = nullptr;  // [num_rows, D], pinned
+};
+
+/// Every route that this rank takes part in has a stream and a group of its own: transfers of one route
+/// follow one another, those of different ones do not wait for each other. Source and receivers of a route
+/// make the same calls for it in the same order. Used by the engine thread alone.
+class DeviceDelivery {
+ public:
+  /// Collective: every rank makes it from the same routes. `device_results` makes groups on device memory.
+  /// Throws BootstrapError, std::bad_alloc.
+  DeviceDelivery(const RouteTable& routes, const Transport& device_results, std::int64_t hidden_size,
+                 int rank, std::chrono::milliseconds timeout, Ops& ops);
+
+  bool sends(std::size_t route) const { return links_[route] && links_[route]->is_source; }
+  bool receives(std::size_t route) const { return links_[route] && !links_[route]->is_source; }
+
+  /// Source: hands rows [first_row, first_row + num_rows) of `x` [N, D] to the receivers, once what is on
+  /// `ready` now is done. Does not block.
+  void send(std::size_t route, ConstTensorView x, std::int64_t first_row, std::int64_t num_rows,
+            Stream ready);
+  /// What is put on `stream` from now on begins when everything sent so far has left.
+  void hold(Stream stream);
+  /// Receiver: takes those rows and puts `pieces` of them in their places. With `gate` not before what is on
+  /// it now is done. Does not block.
+  void receive(std::size_t route, std::int64_t first_row, std::int64_t num_rows,
+               const std::vector<DeliveredRows>& pieces, std::optional<Stream> gate);
+  /// Blocks until all of it is done. Throws BootstrapError when it does not come to an end in time.
+  void wait();
+
+  /// Device memory that one receiving route takes.
+  static std::uint64_t staging_bytes(std::int64_t hidden_size, const Ops& ops);
+  std::uint64_t size_bytes() const;
+
+ private:
+  struct Link {
+    std::unique_ptr<Collectives> group;
+    Stream stream;
+    bool is_source;
+    Buffer staging;        // of a receiver: [kChunkRows, D]
+    bool is_used = false;  // since wait()
+    bool is_held = true;   // by what hold() was called for
+  };
+
+  /// Calls step(first row, number of rows) for runs that fit the staging memory.
+  template <typename Step>
+  static void in_chunks(std::int64_t first_row, std::int64_t num_rows, const Step& step);
+  void put(const Link& link, std::int64_t first_row, std::int64_t num_rows,
+           const std::vector<DeliveredRows>& pieces);
+
+  Ops& ops_;
+  std::int64_t hidden_size_;
+  std::vector<std::optional<Link>> links_;  // by route
+};
+
+}  // namespace gemmad

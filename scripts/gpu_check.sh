@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Checks and times gemmad on a machine with NVIDIA GPUs, and compares it with Hugging Face transformers.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+all_parts="build tests accuracy speed peers"
+parts=$all_parts quick=false build=$root/build/release out=$root/build/gpu_check
+peers="" layers=48 requests=30 commit=""
+failed=() left_out=() without=()
+
+usage() {
+  cat <<TEXT
+usage: gpu_check.sh [OPTION]...
+
+Parts, one after the other; only one of them uses the GPUs at a time:
+  build     the preset 'release' with GEMMAD_CUDA=ON
+  tests     ctest -L gpu
+  accuracy  hidden states against float64 and transformers (tests/bench/gpu_accuracy.py)
+  speed     from request to reply, on 1 GPU and, where there are as many, on 2 (tests/bench/gpu_speed.py)
+  peers     PyTorch and LTX-2's way of encoding, timed on the same GPUs
+Then a table of all that lies in --out, also as Markdown, and a line of JSON for each case in tests/bench/baselines/.
+
+  --only LIST      some of the parts, with commas: $(tr ' ' ',' <<<"$all_parts")
+  --no-build       all parts but build
+  --quick          fewer requests and lengths, no deep model, no peers
+  --peers DIR      where peer_best.py and peer_ltx.py are (default: ../shared/bench beside this source tree, if it is there)
+  --layers N       layers of the model that is timed (default $layers)
+  --requests N     requests of a case (default $requests)
+  --out DIR        where logs, figures and gpu_check.md go (default: build/gpu_check of this source tree)
+  --build-dir DIR  folder of the build (default: build/release of this source tree)
+  --commit NAME    what the figures are labelled with (default: git's)
+
+Needs python3 with torch, transformers, accelerate, safetensors and numpy for accuracy and peers.
+Exit status: 0 when all went well, 1 when a part failed, 2 for wrong use.
+TEXT
+}
+
+die() {
+  echo "gpu_check: $1" >&2
+  exit 2
+}
+
+step() { printf '== [%4d s] %s\n' "$SECONDS" "$1"; }
+
+# part NAME SECONDS COMMAND...: remembers what failed, or took longer. The output goes to the screen and to NAME.log.
+part() {
+  local name=$1 seconds=$2 status=0
+  shift 2
+  step "$name"
+  timeout --foreground --kill-after=30 "$seconds" "$@" 2>&1 | tee "$out/$name.log" || status=$?
+  ((status == 0)) && return
+  ((status != 124)) || echo "gpu_check: $name took more than $seconds s"
+  failed+=("$name")
+}
+
+wanted() { [[ " $parts " == *" $1 "* ]]; }
+
+read_options() {
+  command=$(printf '%q ' scripts/gpu_check.sh "$@")
+  while (($#)); do
+    case $1 in
+      --only) parts=$(tr ',' ' ' <<<"${2:?gpu_check: --only needs names}"); shift 2 ;;
+      --no-build) without+=(build); shift ;;
+      --quick) quick=true without+=(peers); shift ;;
+      --peers)
+        peers=$(cd "${2:?gpu_check: --peers needs a folder}" 2>/dev/null && pwd) || die "--peers: no folder $2"
+        shift 2
+        ;;
+      --layers) layers=${2:?gpu_check: --layers needs a number}; shift 2 ;;
+      --requests) requests=${2:?gpu_check: --requests needs a number}; shift 2 ;;
+      --out) out=${2:?gpu_check: --out needs a folder}; shift 2 ;;
+      --build-dir) build=${2:?gpu_check: --build-dir needs a folder}; build=$(realpath -m "$build"); shift 2 ;;
+      --commit) commit=${2:?gpu_check: --commit needs a name}; shift 2 ;;
+      -h | --help) usage; exit 0 ;;
+      *) die "unknown option '$1'; see --help" ;;
+    esac
+  done
+  local word left=""
+  for word in $parts; do
+    [[ " $all_parts " == *" $word "* ]] || die "--only: no part '$word'; see --help"
+    [[ " ${without[*]} " == *" $word "* ]] || left+=" $word"
+  done
+  parts=${left# }
+  [[ $layers =~ ^[1-9][0-9]{0,2}$ ]] || die "--layers: '$layers' is not a number from 1 to 999"
+  [[ $requests =~ ^[1-9][0-9]{0,4}$ ]] || die "--requests: '$requests' is not a number from 1 to 99999"
+}
+
+# What the machine and the tree are.
+look_around() {
+  local all
+  all=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || all=""
+  [[ -n $all ]] || die "there is no NVIDIA GPU here, or no nvidia-smi"
+  gpus=$(wc -l <<<"$all")
+  IFS=, read -r gpu driver <<<"$all"
+  driver=${driver# }
+  [[ -n $commit ]] || commit=$(git -C "$root" describe --always --dirty 2>/dev/null) || commit=unknown
+  if [[ -z $peers && -d $root/../shared/bench ]]; then peers=$(cd "$root/../shared/bench" && pwd); fi
+  mkdir -p "$out"
+  out=$(cd "$out" && pwd)
+  rank_counts=(1)
+  ((gpus < 2)) || rank_counts+=(2)
+  echo "$gpus x $gpu, driver $driver, commit $commit"
+}
+
+build_all() {
+  (cd "$root" && cmake -B "$build" --preset release -DGEMMAD_CUDA=ON && cmake --build "$build" --parallel "$(nproc)")
+}
+
+run_build() {
+  step "build"
+  local status=0
+  build_all >"$out/build.log" 2>&1 || status=$?
+  ((status == 0)) && return
+  tail -n 60 "$out/build.log"
+  failed+=(build)
+  finish
+}
+
+run_accuracy() {
+  local words=(--layouts 1)
+  ((gpus < 2)) || words+=(2:tensor 2:layer)
+  if [[ $quick == true ]]; then
+    words+=(--quick --parts tiny random lengths)
+  fi
+  part accuracy 420 python3 "$root/tests/bench/gpu_accuracy.py" "${words[@]}" --deep-layers "$layers" \
+    --out "$out/accuracy.jsonl"
+}
+
+# The lines of JSON are read again for the table, and are all that goes to the standard output.
+run_speed() {
+  local count=$requests
+  [[ $quick == false ]] || count=$((requests < 10 ? requests : 10))
+  part speed 420 python3 "$root/tests/bench/gpu_speed.py" --ranks "${rank_counts[@]}" --layers "$layers" \
+    --requests "$count"
+  cp "$out/speed.log" "$out/speed.jsonl"
+}
+
+# LTX-2 in one of its ways of using several GPUs; on one it has but one.
+run_ltx() {
+  local ranks=$1 way=$2 lengths=$3
+  part "peer-ltx-$ranks-$way-$lengths" 120 torchrun --nproc-per-node="$ranks" "$peers/peer_ltx.py" "$way" "$lengths"
+}
+
+run_peers() {
+  local lengths
+  if [[ -z $peers ]]; then
+    left_out+=("peers (no ../shared/bench; name a folder with --peers)")
+    return
+  fi
+  rm -f "$out"/peer-*.log
+  part peer-best 300 python3 "$peers/peer_best.py"
+  for lengths in 128,128 1024,1024; do
+    run_ltx "${rank_counts[-1]}" batch "$lengths"
+  done
+  ((gpus >= 2)) || return 0
+  for lengths in 128 128,128 1024,1024; do
+    run_ltx 2 accelerate "$lengths"
+  done
+}
+
+# The last line, and the status.
+finish() {
+  ((${#left_out[@]} == 0)) || printf 'left out: %s\n' "${left_out[@]}"
+  if ((${#failed[@]})); then
+    echo "gpu_check: FAIL after $SECONDS s: ${failed[*]}; logs are in $out"
+    exit 1
+  fi
+  echo "gpu_check: PASS in $SECONDS s: $parts; figures are in $out"
+  exit 0
+}
+
+main() {
+  read_options "$@"
+  look_around
+  export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+  export GEMMAD_E2E_GEMMAD=$build/daemon/gemmad GEMMAD_E2E_GEMMACTL=$build/daemon/ctl/gemmactl
+  if ((EUID == 0)); then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+  if wanted build; then run_build; fi
+  [[ -x $GEMMAD_E2E_GEMMAD ]] || die "$GEMMAD_E2E_GEMMAD is not there: run the part build"
+  if wanted tests; then part tests 420 ctest --test-dir "$build" -L '^gpu$' --no-tests=error --output-on-failure; fi
+  if wanted accuracy; then run_accuracy; fi
+  if wanted speed; then run_speed; fi
+  if wanted peers; then run_peers; fi
+  step "table"
+  python3 "$root/tests/bench/gpu_table.py" --folder "$out" --baselines "$root/tests/bench/baselines" --gpu "$gpu" \
+    --driver "$driver" --commit "$commit" --layers "$layers" --command "${command% }" || failed+=(table)
+  finish
+}
+
+main "$@"
