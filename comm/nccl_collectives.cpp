@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <future>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -33,18 +35,27 @@ ncclDataType_t summed_type(DType dtype) {
   throw std::invalid_argument("all_reduce sums F32 and BF16, not " + std::string(name(dtype)));
 }
 
+/// Calls that wait for other members, or for the device, on a thread of their own, which is left behind when
+/// they do not come back within `timeout`. Nothing then. `call` must own what it needs.
+template <typename Call>
+std::optional<ncclResult_t> with_patience(milliseconds timeout, Call call) {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
+  std::promise<ncclResult_t> promise;
+  std::future<ncclResult_t> result = promise.get_future();
+  std::thread([device, call, promise = std::move(promise)]() mutable {
+    promise.set_value(cudaSetDevice(device) == cudaSuccess ? call() : ncclUnhandledCudaError);
+  }).detach();
+  if (result.wait_for(timeout) != std::future_status::ready) return std::nullopt;
+  return result.get();
+}
+
 /// NCCL's abort frees device memory, which waits for the device, and that may be stuck in a kernel that is
-/// not NCCL's. So it gets a thread of its own, which is left behind when it does not come back.
+/// not NCCL's.
 void abort_communicator(ncclComm_t communicator) noexcept {
   constexpr milliseconds kPatience{2'000};
   try {
-    std::promise<void> promise;
-    const std::future<void> done = promise.get_future();
-    std::thread([communicator, promise = std::move(promise)]() mutable {
-      ncclCommAbort(communicator);
-      promise.set_value();
-    }).detach();
-    done.wait_for(kPatience);
+    with_patience(kPatience, [communicator] { return ncclCommAbort(communicator); });
   } catch (const std::exception&) {
     // No thread to be had: the communicator stays as it is.
   }
@@ -86,10 +97,10 @@ class NcclCollectives final : public Collectives {
   ~NcclCollectives() override {
     if (communicator_ == nullptr) return;
     try {
-      finish(ncclCommFinalize(communicator_), "ncclCommFinalize");
-      ncclCommDestroy(communicator_);
+      // It waits for the others to do the same. They have other ways to learn that a member is lost.
+      with_patience(timeout_, [communicator = communicator_] { return ncclCommDestroy(communicator); });
     } catch (const std::exception&) {
-      // Aborted. The members have other ways to learn that one of them is lost.
+      // No thread to be had: it stays.
     }
   }
 
@@ -186,11 +197,16 @@ class NcclCollectives final : public Collectives {
 
   void connect(const ncclUniqueId& id, int own, const NcclOptions& options) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    // Calls that would wait for other members return at once, so that every wait is one of ours.
-    config.blocking = 0;
     if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
-    finish(ncclCommInitRankConfig(&communicator_, static_cast<int>(ranks_.size()), id, own, &config),
-           "ncclCommInitRankConfig");
+    // Not in NCCL's own way of not blocking: that starts a thread for every call of the group (35 us each).
+    const auto made = std::make_shared<ncclComm_t>(nullptr);
+    const auto result =
+        with_patience(timeout_, [made, config, id, own, size = static_cast<int>(ranks_.size())]() mutable {
+          return ncclCommInitRankConfig(made.get(), size, id, own, &config);
+        });
+    if (!result) throw BootstrapError(text_of("ncclCommInitRankConfig", late()));
+    if (*result != ncclSuccess) throw BootstrapError(text_of("ncclCommInitRankConfig", reason(*result)));
+    communicator_ = *made;
   }
 
   void check_member(int member) const {

@@ -87,23 +87,28 @@ class RunSink final : public HiddenStateSink {
 
   /// Copies go beside the computation of the next state. The stream waits for those of the state before,
   /// whose memory the next but one takes.
-  void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) override {
+  void hidden_state(std::int64_t index, ConstTensorView x, const Moment& ready, bool is_kept) override {
     const Stream copies = ops_.copy_stream();
-    ops_.wait_for(stream, copies);
-    if (cut_.delivery != nullptr) cut_.delivery->hold(stream);
-    ops_.wait_for(copies, stream);
+    if (!is_kept) hold(ops_.stream());
+    ops_.wait_for(copies, ready);
     for (const Transfer& transfer : own_) {
       if (transfer.state != index) continue;
       if (cut_.routes->routes()[transfer.route].is_writer(cut_.rank)) write(transfer, x, copies);
       if (cut_.delivery != nullptr && cut_.delivery->sends(transfer.route))
-        cut_.delivery->send(transfer.route, x, transfer.first_row(), transfer.num_rows(), stream);
+        cut_.delivery->send(transfer.route, x, transfer.first_row(), transfer.num_rows(), ready);
     }
-    receive_until(index, stream);
+    receive_until(index, ready);
+  }
+
+  /// What is put on `stream` from now on finds all states of before copied and sent.
+  void hold(Stream stream) {
+    ops_.wait_for(stream, ops_.copy_stream());
+    if (cut_.delivery != nullptr) cut_.delivery->hold(stream);
   }
 
   /// Takes up what comes of states up to `index`. Ranks that compute the same state at the same time wait for
   /// each other least if none looks out for another's before it has its own.
-  void receive_until(std::int64_t index, std::optional<Stream> gate) {
+  void receive_until(std::int64_t index, const std::optional<Moment>& gate) {
     for (; next_ < incoming_.size() && incoming_[next_].state <= index; ++next_) {
       const Transfer& transfer = incoming_[next_];
       cut_.delivery->receive(transfer.route, transfer.first_row(), transfer.num_rows(), transfer.pieces,
@@ -174,9 +179,7 @@ std::int64_t compute_cut(std::span<const JobInHand> jobs, const CutInHand& cut, 
     const std::vector<Transfer> outgoing = computes ? transfers_of((*own)[number]) : std::vector<Transfer>();
     RunSink sink(cut, ops, outgoing, incoming);
     if (computes) {
-      // The last states of the run before are still being copied.
-      ops.wait_for(ops.stream(), ops.copy_stream());
-      if (cut.delivery != nullptr) cut.delivery->hold(ops.stream());
+      sink.hold(ops.stream());
       // States of the layers before this part's, which those wait to get rid of.
       sink.receive_until(cut.part->encoder->first_state() - 1, std::nullopt);
       num_tokens += forward((*own)[number], cut, sink);

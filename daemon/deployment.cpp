@@ -26,7 +26,7 @@ std::size_t sum_bytes(const DeploymentParts& parts) {
 
 class IgnoringSink final : public HiddenStateSink {
  public:
-  void hidden_state(std::int64_t, ConstTensorView, Stream) override {}
+  void hidden_state(std::int64_t, ConstTensorView, const Moment&, bool) override {}
 };
 
 std::vector<int> ranks_of(const Replica& replica) {

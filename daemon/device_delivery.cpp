@@ -45,7 +45,7 @@ void DeviceDelivery::in_chunks(std::int64_t first_row, std::int64_t num_rows, co
 }
 
 void DeviceDelivery::send(std::size_t route, ConstTensorView x, std::int64_t first_row, std::int64_t num_rows,
-                          Stream ready) {
+                          const Moment& ready) {
   Link& link = *links_[route];
   const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(x.dtype)) * hidden_size_;
   ops_.wait_for(link.stream, ready);
@@ -67,7 +67,7 @@ void DeviceDelivery::hold(Stream stream) {
 }
 
 void DeviceDelivery::receive(std::size_t route, std::int64_t first_row, std::int64_t num_rows,
-                             const std::vector<DeliveredRows>& pieces, std::optional<Stream> gate) {
+                             const std::vector<DeliveredRows>& pieces, const std::optional<Moment>& gate) {
   Link& link = *links_[route];
   if (gate) ops_.wait_for(link.stream, *gate);
   in_chunks(first_row, num_rows, [&](std::int64_t first, std::int64_t count) {

@@ -35,16 +35,15 @@ class DeviceDelivery {
   bool sends(std::size_t route) const { return links_[route] && links_[route]->is_source; }
   bool receives(std::size_t route) const { return links_[route] && !links_[route]->is_source; }
 
-  /// Source: hands rows [first_row, first_row + num_rows) of `x` [N, D] to the receivers, once what is on
-  /// `ready` now is done. Does not block.
+  /// Source: hands rows [first_row, first_row + num_rows) of `x` [N, D] to the receivers, from `ready` on.
+  /// Does not block.
   void send(std::size_t route, ConstTensorView x, std::int64_t first_row, std::int64_t num_rows,
-            Stream ready);
+            const Moment& ready);
   /// What is put on `stream` from now on begins when everything sent so far has left.
   void hold(Stream stream);
-  /// Receiver: takes those rows and puts `pieces` of them in their places. With `gate` not before what is on
-  /// it now is done. Does not block.
+  /// Receiver: takes those rows and puts `pieces` of them in their places. Not before `gate`. Does not block.
   void receive(std::size_t route, std::int64_t first_row, std::int64_t num_rows,
-               const std::vector<DeliveredRows>& pieces, std::optional<Stream> gate);
+               const std::vector<DeliveredRows>& pieces, const std::optional<Moment>& gate);
   /// Blocks until all of it is done. Throws BootstrapError when it does not come to an end in time.
   void wait();
 

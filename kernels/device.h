@@ -28,6 +28,13 @@ class Recordings {
                    const std::function<void()>& body) = 0;
 };
 
+/// A point in the work on a stream: behind all that is on it when the moment is used, or where a mark was
+/// set.
+struct Moment {
+  Stream stream;
+  std::optional<std::size_t> mark = std::nullopt;
+};
+
 /// Memory of the device as a whole, whoever uses it.
 struct DeviceMemoryBytes {
   std::uint64_t free = 0;
@@ -61,12 +68,23 @@ class Device {
   Stream copy_stream() { return side_stream(0); }
   /// What is put on `waiting` from now on begins when all that is on `other` now is done. Does not block.
   virtual void wait_for(Stream waiting, Stream other) = 0;
+  /// Sets a mark, numbered from 0, behind all that is on `stream` now. May be part of recorded work, which
+  /// sets it anew every time. Does not block.
+  virtual void set_mark(std::size_t number, Stream stream) = 0;
+  /// The same for where that mark was last set.
+  virtual void wait_for_mark(Stream waiting, std::size_t number) = 0;
+  void wait_for(Stream waiting, const Moment& moment) {
+    if (moment.mark) return wait_for_mark(waiting, *moment.mark);
+    wait_for(waiting, moment.stream);
+  }
   /// True when all work on `stream` is done. Throws when some of it failed.
   virtual bool is_done(Stream stream) = 0;
   /// Blocks until all work on `stream` is done.
   virtual void synchronize(Stream stream) = 0;
 
   virtual std::unique_ptr<Recordings> make_recordings() = 0;
+  /// True where recordings make a difference, so that much work in few of them is best.
+  virtual bool records_work() const = 0;
 
   /// Makes copies from and to `host` fast and asynchronous while the result lives; `host` must outlive it.
   /// Blocks, for large spans for seconds. An empty result where that changes nothing.

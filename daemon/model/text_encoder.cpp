@@ -21,30 +21,62 @@ void TextEncoder::forward(const PackedPrompts& prompts, PartLinks& links, Hidden
   const auto num_tokens = static_cast<std::int64_t>(prompts.ids.size());
   const std::int64_t num_rows = ops_.padded_rows(num_tokens);
   const Activations a = workspace_.cut({weights_.heads, weights_.ffn_width}, num_rows);
+  stage_inputs(prompts, num_rows);
+  if (ops_.records_work() && workspace_.keeps_states(num_rows)) {
+    run_in_one(a, links, sink, num_tokens);
+  } else {
+    run_by_layers(a, links, sink, num_tokens);
+  }
+  const Range layers = weights_.layer_range;
+  if (layers.end < config_.num_layers) links.send(a.state(layers.end), ops_.stream());
+}
+
+/// Recorded as a whole: no pause between layers. All states stay where they are, and marks tell when each one
+/// is there.
+void TextEncoder::run_in_one(const Activations& a, PartLinks& links, HiddenStateSink& sink,
+                             std::int64_t num_tokens) {
   const Stream stream = ops_.stream();
   const Range layers = weights_.layer_range;
-  const auto tokens_of = [&](const TensorView& state) {
-    return ConstTensorView{state.data, state.dtype, {num_tokens, state.shape[1]}};
+  const auto all = [&] {
+    start(a, links);
+    ops_.set_mark(static_cast<std::size_t>(layers.begin), stream);
+    for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+      run_layer(layer, a, links);
+      ops_.set_mark(static_cast<std::size_t>(layer + 1), stream);
+    }
   };
-  const auto record = [&](std::int64_t step, const auto& body) {
-    recordings_->run(num_rows, step, stream, std::ref(body));
-  };
+  recordings_->run(a.ids.shape[0], 0, stream, std::ref(all));
+  for (std::int64_t index = first_state(); index <= layers.end; ++index) {
+    sink.hidden_state(index, state_of_tokens(index, a, num_tokens), {stream, static_cast<std::size_t>(index)},
+                      true);
+  }
+}
 
-  stage_inputs(prompts, num_rows);
+void TextEncoder::run_by_layers(const Activations& a, PartLinks& links, HiddenStateSink& sink,
+                                std::int64_t num_tokens) {
+  const Stream stream = ops_.stream();
+  const Range layers = weights_.layer_range;
+  const auto record = [&](std::int64_t step, const auto& body) {
+    recordings_->run(a.ids.shape[0], step, stream, std::ref(body));
+  };
   record(0, [&] { start(a, links); });
-  if (layers.begin == 0) sink.hidden_state(0, tokens_of(a.states[0]), stream);
+  if (layers.begin == 0) sink.hidden_state(0, state_of_tokens(0, a, num_tokens), {stream}, false);
   for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
     record(layer + 1, [&] { run_layer(layer, a, links); });
-    const bool is_last = layer + 1 == config_.num_layers;
-    sink.hidden_state(layer + 1, tokens_of(is_last ? a.normed : a.states[(layer + 1) % 2]), stream);
+    sink.hidden_state(layer + 1, state_of_tokens(layer + 1, a, num_tokens), {stream}, false);
   }
-  if (layers.end < config_.num_layers) links.send(a.states[layers.end % 2], stream);
+}
+
+ConstTensorView TextEncoder::state_of_tokens(std::int64_t index, const Activations& a,
+                                             std::int64_t num_tokens) const {
+  const TensorView state = index == config_.num_layers ? a.normed : a.state(index);
+  return {state.data, state.dtype, {num_tokens, config_.hidden_size}};
 }
 
 void TextEncoder::start(const Activations& a, PartLinks& links) {
   const Stream stream = ops_.stream();
   const Range layers = weights_.layer_range;
-  const TensorView x = a.states[layers.begin % 2];
+  const TensorView x = a.state(layers.begin);
   if (layers.begin > 0) {
     links.receive(x, stream);
   } else {
@@ -54,12 +86,12 @@ void TextEncoder::start(const Activations& a, PartLinks& links) {
   if (!layers.empty()) ops_.rms_norm(x, layer_weights(layers.begin).input_norm, eps(), a.normed, stream);
 }
 
-/// From a.normed and states[layer % 2] to states[(layer + 1) % 2] and, for what comes next, a.normed.
+/// From a.normed and state(layer) to state(layer + 1) and, for what comes next, a.normed.
 void TextEncoder::run_layer(std::int64_t layer, const Activations& a, PartLinks& links) {
   const LayerWeights& w = layer_weights(layer);
   const Stream stream = ops_.stream();
-  const TensorView& x_in = a.states[layer % 2];
-  const TensorView& x = a.states[(layer + 1) % 2];
+  const TensorView x_in = a.state(layer);
+  const TensorView x = a.state(layer + 1);
 
   // A part without heads has nothing but zeros to add: a product over no columns.
   if (weights_.heads.num_heads > 0) attend(layer, a);

@@ -32,12 +32,12 @@ class HiddenStateSink {
  public:
   virtual ~HiddenStateSink() = default;
   /// Called once for each index that this part computes, in order: 0 = scaled embeddings, i = output of layer
-  /// i-1, num_layers = output of the last layer after the final norm. `x` [N, D] of the compute type is ready
-  /// when what is on `stream` is done. It is overwritten by work put on `stream` after the return of the call
-  /// for the next index, or by the next forward pass: until then copies may be under way elsewhere, if the
-  /// sink makes `stream` wait for them in that call. May throw: the forward pass ends there and the encoder
-  /// stays usable.
-  virtual void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) = 0;
+  /// i-1, num_layers = output of the last layer after the final norm. `x` [N, D] of the compute type is there
+  /// at `ready`. It is overwritten by work put on the device's stream() after the return of the call for the
+  /// next index, or by the next forward pass: until then copies may be under way elsewhere, if the sink makes
+  /// that stream wait for them in that call. With `is_kept` nothing but the next forward pass overwrites it.
+  /// May throw: the forward pass ends there and the encoder stays usable.
+  virtual void hidden_state(std::int64_t index, ConstTensorView x, const Moment& ready, bool is_kept) = 0;
 };
 
 /// Shares its weights with their other holders. One forward at a time.
@@ -68,6 +68,9 @@ class TextEncoder {
  private:
   void check(const PackedPrompts& prompts) const;
   void stage_inputs(const PackedPrompts& prompts, std::int64_t num_rows);
+  void run_in_one(const Activations& a, PartLinks& links, HiddenStateSink& sink, std::int64_t num_tokens);
+  void run_by_layers(const Activations& a, PartLinks& links, HiddenStateSink& sink, std::int64_t num_tokens);
+  ConstTensorView state_of_tokens(std::int64_t index, const Activations& a, std::int64_t num_tokens) const;
   void start(const Activations& a, PartLinks& links);
   void run_layer(std::int64_t layer, const Activations& a, PartLinks& links);
   void attend(std::int64_t layer, const Activations& a);
@@ -81,7 +84,8 @@ class TextEncoder {
   TextWeights weights_;
   TextWorkspace& workspace_;
   Ops& ops_;
-  std::unique_ptr<Recordings> recordings_;  // by rows of a batch; step 0 = what comes first, i = layer i - 1
+  // By rows of a batch. Step 0 = all, or what comes before the layers; i = layer i - 1.
+  std::unique_ptr<Recordings> recordings_;
 };
 
 }  // namespace gemmad

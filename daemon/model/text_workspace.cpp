@@ -11,19 +11,42 @@ namespace {
 
 constexpr std::size_t kAlignmentBytes = 256;
 
-// Hands out places for `max_rows` rows in one buffer, one after another; without a buffer only sizes are
-// found.
+// A batch of so many rows is to have a place for each of its states, where work is recorded: it is then
+// recorded as a whole.
+constexpr std::int64_t kKeptRows = 256;
+
+/// What the places depend on.
+struct Sizes {
+  ActivationWidths widths;
+  std::int64_t hidden_size = 0;
+  DType dtype = DType::kF32;
+  std::int64_t max_rows = 0;
+  std::int64_t state_rows = 0;
+};
+
+// Hands out places in one buffer, one after another; without a buffer only sizes are found.
 class Cutter {
  public:
   Cutter(const Buffer* memory, std::int64_t max_rows, std::int64_t num_rows)
       : memory_(memory), max_rows_(max_rows), num_rows_(num_rows) {}
 
-  TensorView row_of_each(DType dtype, std::int64_t width) { return place(dtype, width, {num_rows_, width}); }
+  TensorView row_of_each(DType dtype, std::int64_t width) {
+    return place(dtype, max_rows_ * width, {num_rows_, width});
+  }
   /// Not rounded up: the next one follows at once.
   TensorView number_of_each() {
-    const TensorView view = place(DType::kI32, 1, {num_rows_});
+    const TensorView view = place(DType::kI32, max_rows_, {num_rows_});
     end_bytes_ -= slack_bytes_;
     return view;
+  }
+  TensorView place(DType dtype, std::int64_t num_elements, const Shape& shape) {
+    const std::size_t offset_bytes = end_bytes_;
+    const std::size_t size_bytes = TensorView{nullptr, dtype, {num_elements}}.size_bytes();
+    const std::size_t rounded = (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    slack_bytes_ = rounded - size_bytes;
+    end_bytes_ += rounded;
+    most_bytes_ = std::max(most_bytes_, end_bytes_);
+    return memory_ != nullptr ? memory_->view(dtype, shape, offset_bytes) : TensorView{nullptr, dtype, shape};
   }
 
   std::size_t end_bytes() const { return end_bytes_; }
@@ -32,16 +55,6 @@ class Cutter {
   std::size_t most_bytes() const { return most_bytes_; }
 
  private:
-  TensorView place(DType dtype, std::int64_t width, const Shape& shape) {
-    const std::size_t offset_bytes = end_bytes_;
-    const std::size_t size_bytes = TensorView{nullptr, dtype, {max_rows_, width}}.size_bytes();
-    const std::size_t rounded = (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    slack_bytes_ = rounded - size_bytes;
-    end_bytes_ += rounded;
-    most_bytes_ = std::max(most_bytes_, end_bytes_);
-    return memory_ != nullptr ? memory_->view(dtype, shape, offset_bytes) : TensorView{nullptr, dtype, shape};
-  }
-
   const Buffer* memory_;
   std::int64_t max_rows_;
   std::int64_t num_rows_;
@@ -50,14 +63,14 @@ class Cutter {
   std::size_t most_bytes_ = 0;
 };
 
-Activations cut_up(Cutter& cutter, const ActivationWidths& widths, std::int64_t hidden_size, DType dtype) {
+Activations cut_up(Cutter& cutter, const Sizes& sizes, std::int64_t num_places, std::int64_t num_rows) {
+  const auto& [widths, hidden_size, dtype, max_rows, state_rows] = sizes;
   Activations a;
   a.ids = cutter.number_of_each();
   a.positions = cutter.number_of_each();
   a.begins = cutter.number_of_each();
   cutter.align();
-  for (TensorView& state : a.states)
-    state = cutter.row_of_each(dtype, hidden_size);
+  a.states = cutter.place(dtype, state_rows * hidden_size, {num_places, num_rows, hidden_size});
   a.normed = cutter.row_of_each(dtype, hidden_size);
   a.branch = cutter.row_of_each(dtype, hidden_size);
   const std::size_t shared = cutter.end_bytes();
@@ -69,11 +82,21 @@ Activations cut_up(Cutter& cutter, const ActivationWidths& widths, std::int64_t 
   return a;
 }
 
-std::size_t activation_bytes(const ActivationWidths& widest, std::int64_t hidden_size, DType dtype,
-                             std::int64_t max_rows) {
-  Cutter sizes(nullptr, max_rows, max_rows);
-  cut_up(sizes, widest, hidden_size, dtype);
-  return sizes.most_bytes();
+Sizes sizes_of(const TextConfig& config, const ActivationWidths& widths, const Ops& ops,
+               std::int64_t max_batch_tokens) {
+  Sizes sizes{widths, config.hidden_size, ops.compute_dtype(), ops.padded_rows(max_batch_tokens), 0};
+  sizes.state_rows = 2 * sizes.max_rows;
+  if (ops.records_work()) {
+    sizes.state_rows =
+        std::max(sizes.state_rows, (config.num_layers + 1) * std::min(sizes.max_rows, kKeptRows));
+  }
+  return sizes;
+}
+
+std::size_t bytes_of(const Sizes& sizes) {
+  Cutter cutter(nullptr, sizes.max_rows, sizes.max_rows);
+  cut_up(cutter, sizes, 2, sizes.max_rows);
+  return cutter.most_bytes();
 }
 
 Buffer upload_rope_table(Ops& ops, const RopeConfig& rope, const Shape& shape) {
@@ -89,6 +112,7 @@ Buffer upload_rope_table(Ops& ops, const RopeConfig& rope, const Shape& shape) {
 TextWorkspace::TextWorkspace(const TextConfig& config, const ActivationWidths& widest, Ops& ops,
                              std::int64_t max_batch_tokens, std::int64_t padded_length)
     : hidden_size_(config.hidden_size),
+      num_states_(config.num_layers + 1),
       dtype_(ops.compute_dtype()),
       max_batch_tokens_(max_batch_tokens),
       max_rows_(ops.padded_rows(max_batch_tokens)),
@@ -98,16 +122,30 @@ TextWorkspace::TextWorkspace(const TextConfig& config, const ActivationWidths& w
                                 ", padded_length is " + std::to_string(padded_length) +
                                 ", both must be positive");
   }
-  memory_ = Buffer(ops.memory(), activation_bytes(widest, hidden_size_, dtype_, max_rows_));
+  const Sizes sizes = sizes_of(config, widest, ops, max_batch_tokens);
+  state_rows_ = sizes.state_rows;
+  memory_ = Buffer(ops.memory(), bytes_of(sizes));
   rope_shape_ = {padded_length, config.head_dim};
   rope_full_ = upload_rope_table(ops, config.rope_full, rope_shape_);
   rope_sliding_ = upload_rope_table(ops, config.rope_sliding, rope_shape_);
   host_inputs_.resize(static_cast<std::size_t>(3 * max_rows_));
 }
 
+std::int64_t TextWorkspace::num_places(std::int64_t num_rows) const {
+  return num_states_ * num_rows <= state_rows_ ? num_states_ : 2;
+}
+
 Activations TextWorkspace::cut(const ActivationWidths& widths, std::int64_t num_rows) const {
   Cutter cutter(&memory_, max_rows_, num_rows);
-  return cut_up(cutter, widths, hidden_size_, dtype_);
+  return cut_up(cutter, {widths, hidden_size_, dtype_, max_rows_, state_rows_}, num_places(num_rows),
+                num_rows);
+}
+
+TensorView Activations::state(std::int64_t index) const {
+  const Shape shape{states.shape[1], states.shape[2]};
+  const TensorView place{states.data, states.dtype, shape};
+  const auto offset = static_cast<std::size_t>(index % states.shape[0]) * place.size_bytes();
+  return {states.as<std::byte>() + offset, states.dtype, shape};
 }
 
 ConstTensorView TextWorkspace::rope(LayerKind kind) const {
@@ -122,9 +160,7 @@ std::uint64_t TextWorkspace::size_bytes(const TextConfig& config, const Activati
                                         const Ops& ops, std::int64_t max_batch_tokens,
                                         std::int64_t padded_length) {
   const TensorView table{nullptr, ops.compute_dtype(), {padded_length, config.head_dim}};
-  return activation_bytes(widest, config.hidden_size, ops.compute_dtype(),
-                          ops.padded_rows(max_batch_tokens)) +
-         2 * table.size_bytes();
+  return bytes_of(sizes_of(config, widest, ops, max_batch_tokens)) + 2 * table.size_bytes();
 }
 
 std::uint64_t TextWorkspace::size_bytes() const {

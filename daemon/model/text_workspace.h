@@ -20,13 +20,17 @@ struct Activations {
   TensorView ids;        // [N] I32
   TensorView positions;  // [N] I32
   TensorView begins;     // [N] I32, as Ops::attention takes them
-  TensorView states[2];  // [N, D], the residual stream: hidden state i is states[i % 2], but for the last
+  TensorView states;     // [places of states, N, D], for state()
   TensorView normed;     // [N, D]
   TensorView branch;     // [N, D], what a block adds
   TensorView qkv;        // [N, (H + 2K) S]
   TensorView mixed;      // [N, H S]
   TensorView gate_up;    // [N, 2F]
   TensorView gated;      // [N, F]
+
+  /// The residual stream where hidden state `index` comes to lie, [N, D]: a place of its own where there are
+  /// as many, else that of the state before the last.
+  TensorView state(std::int64_t index) const;
 };
 
 /// How wide a rank's share of the activations is.
@@ -44,7 +48,7 @@ class TextWorkspace {
   TextWorkspace(const TextConfig& config, const ActivationWidths& widest, Ops& ops,
                 std::int64_t max_batch_tokens, std::int64_t padded_length = kPaddedLength);
 
-  /// The places of a batch of `num_rows`, at most max_rows(); where they begin does not depend on it.
+  /// The places of a batch of `num_rows`, at most max_rows(). They are the same ones for the same number.
   Activations cut(const ActivationWidths& widths, std::int64_t num_rows) const;
   /// [padded_length, S], for Ops::norm_rope.
   ConstTensorView rope(LayerKind kind) const;
@@ -52,6 +56,9 @@ class TextWorkspace {
   std::span<std::int32_t> host_inputs() { return host_inputs_; }
   /// Where the device keeps those of a batch of `num_rows`: [3 max_rows()] I32.
   TensorView inputs() const;
+
+  /// True when a batch of `num_rows` has a place for each of its hidden states.
+  bool keeps_states(std::int64_t num_rows) const { return num_places(num_rows) > 2; }
 
   std::int64_t max_batch_tokens() const { return max_batch_tokens_; }
   /// Tokens, and what the device fills them up with.
@@ -64,7 +71,11 @@ class TextWorkspace {
                                   std::int64_t max_batch_tokens, std::int64_t padded_length = kPaddedLength);
 
  private:
+  std::int64_t num_places(std::int64_t num_rows) const;
+
   std::int64_t hidden_size_;
+  std::int64_t num_states_;      // hidden states of the model
+  std::int64_t state_rows_ = 0;  // for all places of states together
   DType dtype_;
   std::int64_t max_batch_tokens_;
   std::int64_t max_rows_;

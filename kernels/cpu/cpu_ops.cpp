@@ -42,10 +42,14 @@ class CpuOps final : public Ops {
   void drop_scratch() override {}
 
   Stream side_stream(std::size_t) override { return stream(); }
+  using Device::wait_for;
   void wait_for(Stream, Stream) override {}
+  void set_mark(std::size_t, Stream) override {}
+  void wait_for_mark(Stream, std::size_t) override {}
   bool is_done(Stream) override { return true; }
   void synchronize(Stream) override {}
   std::unique_ptr<Recordings> make_recordings() override { return std::make_unique<NoRecordings>(); }
+  bool records_work() const override { return false; }
   std::shared_ptr<void> pin(std::span<std::byte>) override { return nullptr; }
   std::int64_t padded_rows(std::int64_t rows) const override { return rows; }
   std::int64_t efficient_rows() const override { return 16; }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/marks.h"
 #include "kernels/cuda/recordings.h"
 #include "kernels/cuda/staging.h"
 
@@ -62,12 +63,15 @@ class CudaOps final : public Ops {
       side_streams_.push_back(std::make_unique<cuda::OwnedStream>(true));
     return Stream(static_cast<void*>(side_streams_[number]->get()));
   }
+  using Device::wait_for;
   void wait_for(Stream waiting, Stream other) override {
     // Events may be used anew: a wait that was put on a stream keeps what it waits for.
     const cuda::OwnedEvent& event = events_[next_event_++ % events_.size()];
     check_cuda(cudaEventRecord(event.get(), queue(other)), "cudaEventRecord");
     check_cuda(cudaStreamWaitEvent(queue(waiting), event.get(), 0), "cudaStreamWaitEvent");
   }
+  void set_mark(std::size_t number, Stream stream) override { marks_.set(number, queue(stream)); }
+  void wait_for_mark(Stream waiting, std::size_t number) override { marks_.wait(queue(waiting), number); }
   bool is_done(Stream stream) override {
     const cudaError_t state = cudaStreamQuery(queue(stream));
     if (state == cudaErrorNotReady) return false;
@@ -79,8 +83,9 @@ class CudaOps final : public Ops {
   }
 
   std::unique_ptr<Recordings> make_recordings() override {
-    return std::make_unique<cuda::GraphRecordings>(kRecordedShapes);
+    return std::make_unique<cuda::GraphRecordings>(kRecordedShapes, marks_);
   }
+  bool records_work() const override { return true; }
 
   std::shared_ptr<void> pin(std::span<std::byte> host) override {
     if (host.empty()) return nullptr;
@@ -170,6 +175,7 @@ class CudaOps final : public Ops {
   std::vector<std::unique_ptr<cuda::OwnedStream>> side_streams_;
   std::array<cuda::OwnedEvent, 8> events_;
   std::size_t next_event_ = 0;
+  cuda::Marks marks_;
   cuda::Gemm gemm_;
   cuda::Staging staging_;
 };

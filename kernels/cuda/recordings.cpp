@@ -40,9 +40,10 @@ GraphRecordings::Graph::~Graph() {
   if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
 }
 
-void GraphRecordings::Graph::capture(cudaStream_t stream, const std::function<void()>& body) {
+void GraphRecordings::Graph::capture(cudaStream_t stream, Marks& marks, const std::function<void()>& body) {
   Capture capture(stream);
   body();
+  marks.join(stream);
   cudaGraph_t graph = capture.end();
   const cudaError_t result = cudaGraphInstantiate(&executable_, graph, 0);
   cudaGraphDestroy(graph);
@@ -72,7 +73,7 @@ void GraphRecordings::run(std::int64_t shape, std::int64_t step, Stream stream,
   const auto [entry, is_new] = steps.try_emplace(step);
   if (is_new) return body();
   Graph& graph = entry->second;
-  if (graph.empty()) graph.capture(queue, body);
+  if (graph.empty()) graph.capture(queue, marks_, body);
   graph.start(queue);
 }
 

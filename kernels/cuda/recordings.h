@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 
+#include "kernels/cuda/marks.h"
 #include "kernels/device.h"
 
 namespace gemmad::cuda {
@@ -15,7 +16,8 @@ namespace gemmad::cuda {
 /// graph from then on. Keeps the graphs of `max_shapes` shapes, the last used.
 class GraphRecordings final : public Recordings {
  public:
-  explicit GraphRecordings(std::size_t max_shapes) : max_shapes_(max_shapes) {}
+  /// `marks`: those that bodies set; must outlive this.
+  GraphRecordings(std::size_t max_shapes, Marks& marks) : max_shapes_(max_shapes), marks_(marks) {}
 
   /// Throws CudaError when capturing fails: `body` did what no graph can hold.
   void run(std::int64_t shape, std::int64_t step, Stream stream, const std::function<void()>& body) override;
@@ -28,7 +30,7 @@ class GraphRecordings final : public Recordings {
     Graph(const Graph&) = delete;
     Graph& operator=(const Graph&) = delete;
     ~Graph();
-    void capture(cudaStream_t stream, const std::function<void()>& body);
+    void capture(cudaStream_t stream, Marks& marks, const std::function<void()>& body);
     bool empty() const { return executable_ == nullptr; }
     void start(cudaStream_t stream) const;
 
@@ -43,6 +45,7 @@ class GraphRecordings final : public Recordings {
   Shape& find(std::int64_t shape);
 
   std::size_t max_shapes_;
+  Marks& marks_;
   std::list<Shape> shapes_;  // the last used first
 };
 

@@ -89,7 +89,7 @@ TextConfig config_270m() {
 
 class NullSink final : public HiddenStateSink {
  public:
-  void hidden_state(std::int64_t, ConstTensorView, Stream) override {}
+  void hidden_state(std::int64_t, ConstTensorView, const Moment&, bool) override {}
 };
 
 struct Times {

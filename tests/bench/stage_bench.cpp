@@ -75,7 +75,7 @@ Options parse_options(int argc, char** argv) {
 
 class NullSink final : public HiddenStateSink {
  public:
-  void hidden_state(std::int64_t, ConstTensorView, Stream) override {}
+  void hidden_state(std::int64_t, ConstTensorView, const Moment&, bool) override {}
 };
 
 /// Of one batch: the pass, and its operations.
@@ -138,8 +138,8 @@ class Stages {
         {"o", operation_us(
                   [&](std::int64_t, const LayerWeights& w) { ops_.gemm(a_.mixed, w.o, a_.branch, stream); })},
         {"add_norm", operation_us([&](std::int64_t, const LayerWeights& w) {
-           ops_.add_norm({a_.branch, nullptr, w.post_attention_norm, a_.states[0], a_.states[1],
-                          w.pre_ffn_norm, a_.normed, kEps},
+           ops_.add_norm({a_.branch, nullptr, w.post_attention_norm, a_.state(0), a_.state(1), w.pre_ffn_norm,
+                          a_.normed, kEps},
                          stream);
          })},
         {"gate_up", operation_us([&](std::int64_t, const LayerWeights& w) {

@@ -54,6 +54,36 @@ TEST_CASE("Recorded work gives the same bytes as work that is told, with new inp
   CHECK(calls == 2);
 }
 
+TEST_CASE("Marks in recorded work let another stream in as soon as it has come to them") {
+  OpTesting testing;
+  Ops& ops = testing.ops();
+  const Operands at = make_operands(testing, 2048, 2048, 2048);
+  const DeviceTensor first = testing.empty({2048, 2048});
+  std::vector<std::byte> host(first.view.size_bytes());
+  const auto pinned = ops.pin(host);
+  const auto body = [&] {
+    for (int i = 0; i < 20; ++i)
+      ops.gemm(at.x.view, at.w.view, first.view, testing.stream());
+    ops.set_mark(3, testing.stream());
+    for (int i = 0; i < 200; ++i)
+      ops.gemm(at.x.view, at.w.view, at.y.view, testing.stream());
+    ops.set_mark(4, testing.stream());
+  };
+  const auto recordings = ops.make_recordings();
+  for (int round = 0; round < 6; ++round) {
+    const Floats values = random_values(2048 * 2048, static_cast<std::uint64_t>(round));
+    ops.upload(at.x.view, {values.data(), DType::kF32, {2048, 2048}}, testing.stream());
+    recordings->run(1, 1, testing.stream(), body);
+    ops.wait_for(ops.copy_stream(), Moment{testing.stream(), 3});
+    ops.copy_to_host({host.data(), DType::kBF16, first.view.shape}, first.view, ops.copy_stream());
+    ops.synchronize(ops.copy_stream());
+    if (round > 1) CHECK_FALSE(ops.is_done(testing.stream()));  // much work behind the mark
+    const Floats expected = testing.get(first.view);
+    for (std::size_t i = 0; i < expected.size(); i += 97)
+      REQUIRE(bf16_to_f32(load_u16(host.data(), static_cast<std::int64_t>(i))) == expected[i]);
+  }
+}
+
 TEST_CASE("Recordings forget the shapes that have not come for long") {
   OpTesting testing;
   const DeviceTensor x = testing.put(random_values(64, 1), {2, 32});

@@ -20,13 +20,15 @@ PromptBatch batch_of(const std::vector<std::vector<std::int32_t>>& prompts) {
   return batch;
 }
 
-void CollectingSink::hidden_state(std::int64_t index, ConstTensorView x, Stream stream) {
+void CollectingSink::hidden_state(std::int64_t index, ConstTensorView x, const Moment& ready, bool) {
   if (states_.empty()) first_ = index;
   in_order_ = in_order_ && index == first_ + count();
   width_ = x.shape[1];
   std::vector<std::byte> bytes(x.size_bytes());
-  ops_.copy_to_host({bytes.data(), x.dtype, x.shape}, x, stream);
-  ops_.synchronize(stream);
+  // By the moment, on another stream: so that one which comes too early shows.
+  ops_.wait_for(ops_.copy_stream(), ready);
+  ops_.copy_to_host({bytes.data(), x.dtype, x.shape}, x, ops_.copy_stream());
+  ops_.synchronize(ops_.copy_stream());
   std::vector<float>& state = states_.emplace_back(static_cast<std::size_t>(x.shape.num_elements()));
   for (std::size_t i = 0; i < state.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);

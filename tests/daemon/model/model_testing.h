@@ -35,7 +35,7 @@ PromptBatch batch_of(const std::vector<std::vector<std::int32_t>>& prompts);
 class CollectingSink final : public HiddenStateSink {
  public:
   explicit CollectingSink(Ops& ops) : ops_(ops) {}
-  void hidden_state(std::int64_t index, ConstTensorView x, Stream stream) override;
+  void hidden_state(std::int64_t index, ConstTensorView x, const Moment& ready, bool is_kept) override;
 
   std::int64_t count() const { return static_cast<std::int64_t>(states_.size()); }
   bool in_order() const { return in_order_; }

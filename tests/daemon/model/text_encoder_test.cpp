@@ -166,7 +166,7 @@ TEST_CASE("Bad batches are refused and leave the encoder usable") {
 TEST_CASE("A sink that throws ends the pass and leaves the encoder usable") {
   class ThrowingSink final : public HiddenStateSink {
    public:
-    void hidden_state(std::int64_t index, ConstTensorView, Stream) override {
+    void hidden_state(std::int64_t index, ConstTensorView, const Moment&, bool) override {
       if (index == 2) throw std::runtime_error("enough");
     }
   };
