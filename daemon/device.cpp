@@ -1,22 +1,22 @@
 #include "daemon/device.h"
 
+#include <dlfcn.h>
 #include <sched.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/agreement.h"
 #include "daemon/gather.h"
+#include "daemon/gpu_module.h"
 #include "kernels/cpu/cpu_ops.h"
-#ifdef GEMMAD_CUDA
-#include "comm/nccl_collectives.h"
-#include "comm/peer_memory.h"
-#include "kernels/cuda/cuda_ops.h"
-#endif
 
 namespace gemmad {
 
@@ -24,61 +24,69 @@ namespace {
 
 // Bringing up a GPU may take this much longer on one rank than on another.
 constexpr std::chrono::minutes kTimeout{10};
-// Enough for the bus to the host; what computes meanwhile wants the rest.
-[[maybe_unused]] constexpr int kDeliveryCtas = 4;
 // Copying weights to a GPU is bound by its bus from here on.
-[[maybe_unused]] constexpr int kMostCopyThreads = 16;
+constexpr int kMostCopyThreads = 16;
 
-#ifdef GEMMAD_CUDA
-int num_gpus() {
-  return num_cuda_devices();
+/// The library beside this program. It stays loaded: what it made may outlive any owner. Throws
+/// std::runtime_error that says what is missing.
+const GpuModule& load_gpu_module() {
+  const std::filesystem::path file =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libgemmad_gpu.so";
+  if (!std::filesystem::exists(file)) {
+    throw std::runtime_error("this build has no part for GPUs (" + file.string() +
+                             "): build where nvcc, cuBLASLt and NCCL are found, or set device to cpu");
+  }
+  void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(std::string("load the part for GPUs: ") + ::dlerror());
+  const auto entry = reinterpret_cast<GpuModuleEntry>(::dlsym(library, kGpuModuleEntry));
+  if (entry == nullptr) throw std::runtime_error("load the part for GPUs: " + file.string() + " is not one");
+  return *entry();
+}
+
+/// A look that costs nothing where there is no GPU.
+bool node_shows_gpus() {
+  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/nvidia0");
+}
+
+/// Whether this rank can have a GPU; why not is logged where there are some.
+bool has_gpu(const RankInfo& info) {
+  if (!node_shows_gpus()) return false;
+  try {
+    return load_gpu_module().num_devices() >= info.ranks_on_node;
+  } catch (const std::exception& error) {
+    spdlog::warn("computing on the CPU: {}", error.what());
+    return false;
+  }
 }
 
 RankDevice make_gpu(const DaemonConfig& config, Bootstrap& bootstrap) {
   const RankInfo& info = bootstrap.info();
   RankDevice device;
+  const GpuModule* module = nullptr;
   agree(bootstrap, kTimeout, [&] {
-    const int gpus = num_gpus();
+    module = &load_gpu_module();
+    const int gpus = module->num_devices();
     if (gpus < info.ranks_on_node) {
       throw std::runtime_error("this node has " + std::to_string(gpus) + " GPUs for " +
                                std::to_string(info.ranks_on_node) +
                                " ranks: start at most one rank for each GPU, or set device to cpu");
     }
-    device.ops = make_cuda_ops(
-        {info.rank_on_node, std::min(compute_threads(config, info), kMostCopyThreads), cache_folder()});
+    const int threads = std::min(compute_threads(config, info), kMostCopyThreads);
+    device.ops = module->make_ops(info.rank_on_node, threads, cache_folder());
   });
   if (info.num_ranks == 1) {
     device.links = one_rank_transport();
-    return device;
+  } else {
+    device.links = module->links(bootstrap);
+    device.results = module->results(bootstrap);
   }
-  device.links = nccl_transport(bootstrap);
-  device.results = nccl_transport(bootstrap, {kDeliveryCtas});
-  device.links.peer_sums = [&bootstrap](const std::vector<int>& ranks, std::size_t buffer_bytes,
-                                        std::chrono::milliseconds timeout) -> std::unique_ptr<PeerSums> {
-    if (!peers_can_share(bootstrap, ranks, timeout)) return nullptr;
-    return std::make_unique<PeerBuffers>(bootstrap, ranks, buffer_bytes, timeout);
-  };
   return device;
 }
-#else
-int num_gpus() {
-  return 0;
-}
-
-RankDevice make_gpu(const DaemonConfig&, Bootstrap& bootstrap) {
-  agree(bootstrap, kTimeout, [] {
-    throw std::runtime_error(
-        "device is cuda, but this build has no CUDA: build where nvcc, cuBLASLt and NCCL "
-        "are found, or set device to cpu");
-  });
-  return {};
-}
-#endif
 
 /// A GPU for every rank, as every rank sees it.
 bool all_have_gpus(Bootstrap& bootstrap) {
-  const bool enough = num_gpus() >= bootstrap.info().ranks_on_node;
-  const auto all = gather(bootstrap, static_cast<std::uint8_t>(enough), kTimeout);
+  const auto mine = static_cast<std::uint8_t>(has_gpu(bootstrap.info()));
+  const auto all = gather(bootstrap, mine, kTimeout);
   return std::all_of(all.begin(), all.end(), [](std::uint8_t has) { return has != 0; });
 }
 
@@ -89,7 +97,8 @@ RankDevice make_device(const DaemonConfig& config, Bootstrap& bootstrap) {
                          (config.device == DeviceChoice::kAuto && all_have_gpus(bootstrap));
   if (wants_gpu) return make_gpu(config, bootstrap);
   RankDevice device;
-  agree(bootstrap, kTimeout, [&] { device.ops = make_cpu_ops(compute_threads(config, bootstrap.info())); });
+  agree(bootstrap, kTimeout,
+        [&] { device.ops = make_cpu_ops(compute_threads(config, bootstrap.info())); });
   device.links = bootstrap.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap);
   return device;
 }
