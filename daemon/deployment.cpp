@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "comm/batch_plan.h"
@@ -15,8 +16,11 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int64_t kProbeLayers = 4;
-constexpr std::int64_t kProbeTokens[CostTable::kPoints] = {16, 64, 256};
+// Times the device's efficient_rows(): few, some and many.
+constexpr std::int64_t kProbeTimes[CostTable::kPoints] = {1, 4, 16};
 constexpr int kProbeRuns = 2;
+// Where work is recorded, the first runs of a shape cost more than all later ones; so many come first.
+constexpr int kRecordingRuns = 3;
 
 /// One addend of the sums over the slices of a layer.
 std::size_t sum_bytes(const DeploymentParts& parts) {
@@ -36,19 +40,23 @@ std::vector<int> ranks_of(const Replica& replica) {
   return ranks;
 }
 
-/// Milliseconds of a pass over one prompt, the best of a few: others disturb it only for the worse.
+/// Milliseconds of a pass over `num_tokens` in prompts as long as they may be, the best of a few: others disturb
+/// it only for the worse.
 double time_pass(TextEncoder& encoder, PartLinks& links, Ops& ops, std::int64_t num_tokens) {
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(num_tokens), 0);
-  const std::int64_t offsets[] = {0, num_tokens};
+  std::vector<std::int64_t> offsets{0};
+  while (offsets.back() < num_tokens)
+    offsets.push_back(std::min(num_tokens, offsets.back() + kPaddedLength));
   IgnoringSink sink;
-  double best = 0;
-  for (int run = 0; run < kProbeRuns; ++run) {
+  double best = std::numeric_limits<double>::max();
+  const int first_run = ops.records_work() ? -kRecordingRuns : 0;
+  for (int run = first_run; run < kProbeRuns; ++run) {
     const auto start = SteadyClock::now();
     encoder.forward({ids, offsets}, links, sink);
     links.wait(ops.stream());
     ops.synchronize(ops.stream());
     const double ms = std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
-    best = run == 0 ? ms : std::min(best, ms);
+    if (run >= 0) best = std::min(best, ms);
   }
   return best;
 }
@@ -164,14 +172,15 @@ void Deployment::measure_costs() {
   if (!plan_.split) return;
   CostTable mine;
   for (std::size_t i = 0; i < CostTable::kPoints; ++i)
-    mine.tokens[i] = std::min({kProbeTokens[i], parts_.max_batch_tokens, kPaddedLength});
+    mine.tokens[i] = std::min(kProbeTimes[i] * parts_.ops.efficient_rows(), parts_.max_batch_tokens);
   if (split_) {
-    const double scale = static_cast<double>(parts_.model.num_layers) /
-                         static_cast<double>(std::min(kProbeLayers, parts_.model.num_layers));
-    TextEncoder whole(parts_.model, first_layers(deal_->encoder.weights(), kProbeLayers), *workspace_,
-                      parts_.ops);
-    TextEncoder slice(parts_.model, first_layers(split_->encoder.weights(), kProbeLayers), *workspace_,
-                      parts_.ops);
+    // All layers where they take milliseconds, so that what comes once a pass is not counted with each.
+    const std::int64_t num_layers = parts_.ops.records_work() ? parts_.model.num_layers
+                                                              : std::min(kProbeLayers, parts_.model.num_layers);
+    const double scale =
+        static_cast<double>(parts_.model.num_layers) / static_cast<double>(num_layers);
+    TextEncoder whole(parts_.model, first_layers(deal_->encoder.weights(), num_layers), *workspace_, parts_.ops);
+    TextEncoder slice(parts_.model, first_layers(split_->encoder.weights(), num_layers), *workspace_, parts_.ops);
     for (std::size_t i = 0; i < CostTable::kPoints; ++i) {
       mine.whole_ms[i] = scale * time_pass(whole, deal_->links, parts_.ops, mine.tokens[i]);
       mine.split_ms[i] = scale * time_pass(slice, split_->links, parts_.ops, mine.tokens[i]);

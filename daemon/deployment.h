@@ -89,6 +89,8 @@ class Deployment {
   const Shard& shard() const { return shard_; }
   std::uint64_t weight_bytes() const { return weights_ ? weights_->size_bytes() : 0; }
   std::uint64_t replicated_bytes() const;
+  /// What this rank takes of its device by plan.
+  DeviceBytes bytes() const { return weights_ ? device_bytes(plan_, shard_, parts_) : DeviceBytes{}; }
   std::uint64_t workspace_bytes() const { return workspace_ ? workspace_->size_bytes() : 0; }
   std::uint64_t source_bytes() const { return weights_ ? weights_->source_bytes : 0; }
   /// Time that this rank has spent with the others in forward passes so far.

@@ -169,12 +169,20 @@ class Rank {
     identity.device = fixed_text<sizeof identity.device>(ops().description());
     identity.disk_bytes = residency_->disk_bytes();
     identity.shard.rank = -1;
+    if (const auto memory = ops().memory_bytes()) {
+      identity.device_free_bytes = memory->free;
+      identity.device_total_bytes = memory->total;
+    }
     if (residency_->asleep()) return identity;
     const Deployment& deployment = residency_->deployment();
     identity.shard = deployment.shard();
     identity.weight_bytes = deployment.weight_bytes();
     identity.replicated_bytes = deployment.replicated_bytes();
     identity.workspace_bytes = deployment.workspace_bytes();
+    const DeviceBytes bytes = deployment.bytes();
+    identity.sum_bytes = bytes.sums;
+    identity.delivery_bytes = bytes.delivery;
+    identity.scratch_bytes = bytes.scratch;
     return identity;
   }
 

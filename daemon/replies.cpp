@@ -148,6 +148,11 @@ json info_fields(const DaemonFacts& facts) {
                       {{"weights", identity.weight_bytes},
                        {"replicated", identity.replicated_bytes},
                        {"workspace", identity.workspace_bytes},
+                       {"sums", identity.sum_bytes},
+                       {"delivery", identity.delivery_bytes},
+                       {"scratch", identity.scratch_bytes},
+                       {"device_free", identity.device_free_bytes},
+                       {"device_total", identity.device_total_bytes},
                        {"read_from_disk", identity.disk_bytes}}}});
   }
   json fields = mode_fields(facts);

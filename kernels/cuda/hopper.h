@@ -137,6 +137,48 @@ __device__ __forceinline__ void copy_box_to(std::uint16_t blocks, SharedAddress 
       : "memory");
 }
 
+/// copy_box() of a map of five dimensions, from (column, 0, 0, 0, block).
+__device__ __forceinline__ void copy_deep_box(SharedAddress to, const CUtensorMap* map, int column, int block,
+                                              SharedAddress barrier, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(map), "r"(column), "r"(0), "r"(block), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+/// Asks for the map's box at (column, row) into L2.
+__device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int column, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(column), "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void prefetch_deep_box(const CUtensorMap* map, int column, int block) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %2, %2, %3}];" ::"l"(map),
+               "r"(column), "r"(0), "r"(block)
+               : "memory");
+}
+
+/// Before the synchronisation after which the copy engine reads what this thread has stored.
+__device__ __forceinline__ void publish_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// Starts to copy `from` to the map's box at (column, row); nothing is written beyond the matrix.
+__device__ __forceinline__ void store_box(const CUtensorMap* map, int column, int row, SharedAddress from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(column), "r"(row), "r"(from)
+      : "memory");
+}
+/// Until what this thread's store_box() calls copy has been read, or also written.
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // ---- around wgmma (hopper_wgmma.h) ----
 
 /// Describes rows of 128 bytes (64 bf16 of K), 128-byte swizzled as the copy engine writes them, from an
@@ -175,6 +217,13 @@ __device__ __forceinline__ void store_transposed(SharedAddress to, std::uint32_t
                                                  std::uint32_t second) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(first),
                "r"(second)
+               : "memory");
+}
+
+/// The same for four blocks: lanes 8 i to 8 i + 7 give where the columns of block i go.
+__device__ __forceinline__ void store_transposed(SharedAddress to, const std::uint32_t (&blocks)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(blocks[0]), "r"(blocks[1]), "r"(blocks[2]), "r"(blocks[3])
                : "memory");
 }
 

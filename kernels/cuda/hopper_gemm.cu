@@ -1,7 +1,5 @@
 #include "kernels/cuda/hopper_gemm.h"
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,7 +7,8 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "kernels/cuda/hopper_gemm_kernel.h"
+#include "kernels/cuda/hopper_boxes.h"
+#include "kernels/cuda/hopper_geglu_kernel.h"
 
 namespace gemmad::cuda {
 namespace {
@@ -19,6 +18,7 @@ namespace kernel = hopper_gemm_kernel;
 constexpr int kBlocksToFill = 132;  // an H100's or H200's multiprocessors, each with one block
 constexpr int kLargestCluster = 8;  // that every device has
 constexpr int kMaxDevices = 64;
+constexpr int kPlainRows = 128;  // of the weights, per block that is not paired
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -28,24 +28,82 @@ bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-/// Calls `use` with the constant of that value.
+[[noreturn]] void reject_plan() {
+  throw std::invalid_argument("hopper_gemm cannot follow this plan");
+}
+
+template <typename L, typename Use>
+auto use_layout(Use&& use) {
+  return use(std::type_identity<L>());
+}
+
 template <typename Use>
-auto with_token_tile(int token_tile, Use&& use) {
-  switch (token_tile) {
-    case 16:
-      return use(std::integral_constant<int, 16>());
-    case 32:
-      return use(std::integral_constant<int, 32>());
-    case 64:
-      return use(std::integral_constant<int, 64>());
-    case 128:
-      return use(std::integral_constant<int, 128>());
-    case 192:
-      return use(std::integral_constant<int, 192>());
-    case 256:
-      return use(std::integral_constant<int, 256>());
+auto with_paired_layout(const HopperGemmPlan& plan, Use&& use) {
+  switch (plan.rows * 1000 + plan.token_tile) {
+    case 128128:
+      return use_layout<kernel::PairedLayout<128, 1>>(use);
+    case 128192:
+      return use_layout<kernel::PairedLayout<192, 1>>(use);
+    case 128256:
+      return use_layout<kernel::PairedLayout<256, 1>>(use);
+    case 256064:
+      return use_layout<kernel::PairedLayout<64, 2>>(use);
+    case 256128:
+      return use_layout<kernel::PairedLayout<128, 2>>(use);
     default:
-      throw std::invalid_argument("hopper_gemm has no such token tile");
+      reject_plan();
+  }
+}
+
+template <typename Use>
+auto with_layout_of_two(const HopperGemmPlan& plan, Use&& use) {
+  switch (plan.token_tile) {
+    case 16:
+      return use_layout<kernel::Layout<16, 2>>(use);
+    case 32:
+      return use_layout<kernel::Layout<32, 2>>(use);
+    case 64:
+      return use_layout<kernel::Layout<64, 2>>(use);
+    case 128:
+      return use_layout<kernel::Layout<128, 2>>(use);
+    default:
+      reject_plan();
+  }
+}
+
+template <typename Use>
+auto with_layout_of_one(const HopperGemmPlan& plan, Use&& use) {
+  switch (plan.token_tile) {
+    case 16:
+      return use_layout<kernel::Layout<16, 1>>(use);
+    case 32:
+      return use_layout<kernel::Layout<32, 1>>(use);
+    case 64:
+      return use_layout<kernel::Layout<64, 1>>(use);
+    case 128:
+      return use_layout<kernel::Layout<128, 1>>(use);
+    case 192:
+      return use_layout<kernel::Layout<192, 1>>(use);
+    case 256:
+      return use_layout<kernel::Layout<256, 1>>(use);
+    default:
+      reject_plan();
+  }
+}
+
+/// Calls `use` with std::type_identity of the plan's layout.
+template <typename Use>
+auto with_layout(const HopperGemmPlan& plan, Use&& use) {
+  if (plan.paired) return with_paired_layout(plan, use);
+  return plan.held == 2 ? with_layout_of_two(plan, use) : with_layout_of_one(plan, use);
+}
+
+template <typename L, bool kGeglu>
+constexpr auto kernel_of() {
+  if constexpr (L::kPaired) {
+    return kernel::multiply_pairs_kernel<L>;
+  } else {
+    return kernel::multiply_kernel<L, kGeglu>;
   }
 }
 
@@ -70,17 +128,20 @@ bool is_hopper() {
 
 /// Lets the kernel have its shared memory, then counts how many clusters of `cluster` blocks fit on the
 /// device at once. 0 when the device has none that large.
-template <int kTokens, bool kGeglu>
+template <typename L, bool kGeglu>
 int count_clusters(int cluster) {
-  const auto function = kernel::multiply_kernel<kTokens, kGeglu>;
-  constexpr int kSharedBytes = kernel::Layout<kTokens>::kAllocated;
+  const auto function = kernel_of<L, kGeglu>();
+  constexpr int kSharedBytes = L::kAllocated;
   check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+             "cudaFuncSetAttribute");
+  check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                  cudaSharedmemCarveoutMaxShared),
              "cudaFuncSetAttribute");
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(cluster * kBlocksToFill));
+  config.gridDim = dim3(static_cast<unsigned>(cluster * kBlocksToFill * L::kHeld));
   config.blockDim = dim3(kernel::kThreads);
   config.dynamicSmemBytes = kSharedBytes;
   config.attrs = &attribute;
@@ -91,19 +152,21 @@ int count_clusters(int cluster) {
 }
 
 /// count_clusters() of the current device, asked once. By every launch: it is what prepares the kernel.
-template <int kTokens, bool kGeglu>
+template <typename L, bool kGeglu>
 int max_clusters(int cluster) {
   constexpr int kUnknown = 0;
   static std::array<std::array<std::atomic<int>, kLargestCluster + 1>, kMaxDevices> counts_plus_1{};
   std::atomic<int>& known =
       counts_plus_1[static_cast<std::size_t>(current_device())][static_cast<std::size_t>(cluster)];
-  if (known.load() == kUnknown) known.store(1 + count_clusters<kTokens, kGeglu>(cluster));
+  if (known.load() == kUnknown) known.store(1 + count_clusters<L, kGeglu>(cluster));
   return known.load() - 1;
 }
 
-int max_clusters(int token_tile, bool geglu, int cluster) {
-  return with_token_tile(token_tile, [&](auto tile) {
-    return geglu ? max_clusters<tile(), true>(cluster) : max_clusters<tile(), false>(cluster);
+int max_clusters(const HopperGemmPlan& plan, bool geglu) {
+  const int cluster = plan.split * plan.share;
+  return with_layout(plan, [&](auto layout) {
+    using L = typename decltype(layout)::type;
+    return geglu ? max_clusters<L, true>(cluster) : max_clusters<L, false>(cluster);
   });
 }
 
@@ -116,6 +179,14 @@ int choose_token_tile(std::int64_t tokens) {
   for (int tile : {192, 128})
     if (ceil_div(tokens, tile) * tile < ceil_div(tokens, best) * best) best = tile;
   return best;
+}
+
+/// Blocks of pairs as large as still give most multiprocessors one. Few tokens gain nothing from pairs.
+void choose_pairs(HopperGemmPlan& plan, std::int64_t tokens, std::int64_t rows) {
+  constexpr std::int64_t kMostFilled = kBlocksToFill * 3 / 4;
+  if (tokens <= 32 || (tokens <= 64 && ceil_div(rows, 256) < kMostFilled)) return;
+  plan.paired = true;
+  if (tokens <= 128 && ceil_div(rows, 256) >= kMostFilled) plan.rows = 256;
 }
 
 /// As many parts of K as fill the device, of at least four steps each.
@@ -133,30 +204,8 @@ std::int64_t count_rounds(std::int64_t items, int clusters) {
 
 // ---- the launch ----
 
-/// Describes boxes of `box_rows` rows by one step of K to the copy engine; zeros beyond the matrix.
-CUtensorMap describe_boxes(ConstMatrixView matrix, int box_rows) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
-                                                &found),
-               "cudaGetDriverEntryPointByVersion cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess)
-      throw CudaError(cudaErrorNotSupported, "cuTensorMapEncodeTiled");
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-  }();
-  const cuuint64_t extents[] = {static_cast<cuuint64_t>(matrix.columns),
-                                static_cast<cuuint64_t>(matrix.rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(matrix.row_stride) * 2};
-  const cuuint32_t box[] = {kernel::kStep, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t element_strides[] = {1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(matrix.data), extents, strides, box,
-             element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) throw CudaError(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
-  return map;
+bool has_wide_rows(const MatrixView& y) {
+  return is_aligned(y.data) && y.row_stride % 8 == 0;
 }
 
 kernel::Work describe_work(ConstMatrixView x, ConstMatrixView w, MatrixView y, const HopperGemmPlan& plan) {
@@ -165,29 +214,50 @@ kernel::Work describe_work(ConstMatrixView x, ConstMatrixView w, MatrixView y, c
   work.y_stride = y.row_stride;
   work.tokens = static_cast<int>(y.rows);
   work.features = static_cast<int>(y.columns);
-  work.wide_stores = is_aligned(y.data) && y.row_stride % 8 == 0;
+  work.wide_stores = has_wide_rows(y);
   work.token_tiles = static_cast<int>(ceil_div(y.rows, plan.token_tile));
-  work.items = static_cast<int>(ceil_div(w.rows, kernel::kRows * plan.share)) * work.token_tiles;
+  work.row_groups = static_cast<int>(ceil_div(w.rows, plan.rows * plan.share));
+  work.items = work.row_groups * work.token_tiles;
   work.steps = static_cast<int>(ceil_div(x.columns, kernel::kStep));
   work.share = plan.share;
+  work.part_tokens = plan.token_tile / plan.share;
   work.split = plan.split;
+  work.ahead = plan.ahead;
   return work;
 }
 
-template <int kTokens, bool kGeglu>
+/// When at most half of the clusters would work in the last round, all do, on halves of those tiles.
+void halve_last_round(kernel::Work& work, int clusters) {
+  const int last = work.items % clusters;
+  if (work.items < clusters || last == 0 || 2 * last > clusters) return;
+  work.items -= last;
+  work.halves = 2 * last;
+}
+
+template <typename L, bool kGeglu>
 void launch_by_plan(ConstMatrixView x, ConstMatrixView w, MatrixView y, const HopperGemmPlan& plan,
                     cudaStream_t stream) {
   const int cluster = plan.split * plan.share;
-  const int fit = max_clusters<kTokens, kGeglu>(cluster);
+  const int fit = max_clusters<L, kGeglu>(cluster);
   if (fit == 0) throw CudaError(cudaErrorInvalidConfiguration, "hopper_gemm's cluster");
-  const kernel::Work work = describe_work(x, w, y, plan);
+  kernel::Work work = describe_work(x, w, y, plan);
+  if (L::kHalves && plan.share == 2 && !plan.whole) halve_last_round(work, fit);
   // Clusters that take one item after another get as many each.
-  const auto clusters = plan.split > 1 ? work.items : ceil_div(work.items, count_rounds(work.items, fit));
+  std::int64_t clusters = ceil_div(work.items, count_rounds(work.items, fit));
+  if (work.halves > 0) clusters = fit;
+  if (plan.split > 1) clusters = work.items;
   Grid grid{dim3(static_cast<unsigned>(clusters * cluster)), dim3(kernel::kThreads)};
-  grid.shared_bytes = kernel::Layout<kTokens>::kAllocated;
+  grid.shared_bytes = L::kAllocated;
   grid.cluster = static_cast<unsigned>(cluster);
-  launch("launch hopper_gemm", kernel::multiply_kernel<kTokens, kGeglu>, grid, stream,
-         describe_boxes(w, kernel::kRows), describe_boxes(x, kTokens / plan.share), work);
+  const CUtensorMap tokens = kernel::describe_rows(x, work.part_tokens);
+  if constexpr (L::kPaired) {
+    launch("launch hopper_geglu_gemm", kernel::multiply_pairs_kernel<L>, grid, stream,
+           kernel::describe_pairs(w, L::kRows), tokens,
+           kernel::describe_out(y, L::kOutFeatures, L::kOutBoxTokens), work);
+  } else {
+    launch("launch hopper_gemm", kernel::multiply_kernel<L, kGeglu>, grid, stream,
+           kernel::describe_rows(w, L::kRows), tokens, work);
+  }
 }
 
 // ---- what is taken ----
@@ -199,10 +269,11 @@ bool is_small(std::int64_t extent) {
 bool takes(const ConstTensorView& x, const ConstMatrixView& w, const MatrixView& y, bool geglu) {
   if (x.dtype != DType::kBF16 || w.dtype != DType::kBF16 || y.dtype != DType::kBF16) return false;
   if (x.shape.rank() != 2 || x.shape[0] != y.rows || x.shape[1] != w.columns) return false;
-  if (w.rows != (geglu ? 2 * y.columns : y.columns) || (geglu && w.rows % kernel::kRows != 0)) return false;
+  if (w.rows != (geglu ? 2 * y.columns : y.columns) || (geglu && w.rows % kernel::kPairedRows != 0))
+    return false;
   if (y.rows < 1 || y.columns < 1 || w.columns < kernel::kStep) return false;
   if (!is_small(y.rows) || !is_small(w.rows) || !is_small(w.columns)) return false;
-  if (!is_small(ceil_div(y.rows, 16) * ceil_div(w.rows, kernel::kRows))) return false;  // blocks
+  if (!is_small(ceil_div(y.rows, 16) * ceil_div(w.rows, kPlainRows))) return false;  // blocks
   if (w.columns % 8 != 0 || w.row_stride % 8 != 0 || !is_aligned(x.data) || !is_aligned(w.data)) return false;
   return is_hopper();
 }
@@ -211,21 +282,32 @@ void check_taken(const ConstTensorView& x, const ConstMatrixView& w, const Matri
   if (!takes(x, w, y, geglu)) throw std::invalid_argument("hopper_gemm does not take these operands");
 }
 
-void check_plan(const HopperGemmPlan& plan, std::int64_t columns) {
+void check_plan(const HopperGemmPlan& plan, std::int64_t columns, bool geglu) {
   const auto is_power = [](int n) { return n == 1 || n == 2 || n == 4 || n == 8; };
   const bool valid =
       is_power(plan.split) && is_power(plan.share) && plan.split * plan.share <= kLargestCluster &&
-      plan.split <= ceil_div(columns, kernel::kStep) && plan.token_tile % (8 * plan.share) == 0;
-  if (!valid) throw std::invalid_argument("hopper_gemm cannot follow this plan");
+      plan.split <= ceil_div(columns, kernel::kStep) && plan.token_tile % (8 * plan.share) == 0 &&
+      (plan.held == 1 || plan.held == 2) && plan.ahead >= 0 && plan.ahead <= 1024 &&
+      (plan.paired ? geglu && plan.split == 1 && plan.held == 1 : plan.rows == kPlainRows);
+  if (!valid) reject_plan();
+}
+
+/// The same bytes by the kernel that can write anywhere.
+HopperGemmPlan without_pairs(HopperGemmPlan plan) {
+  plan.paired = false;
+  plan.rows = kPlainRows;
+  return plan;
 }
 
 void run(const ConstTensorView& x, const ConstMatrixView& w, const MatrixView& y, bool geglu,
          const HopperGemmPlan& plan, cudaStream_t stream) {
-  with_token_tile(plan.token_tile, [&](auto tile) {
+  if (plan.paired && !has_wide_rows(y)) return run(x, w, y, geglu, without_pairs(plan), stream);
+  with_layout(plan, [&](auto layout) {
+    using L = typename decltype(layout)::type;
     if (geglu) {
-      launch_by_plan<tile(), true>(x, w, y, plan, stream);
-    } else {
-      launch_by_plan<tile(), false>(x, w, y, plan, stream);
+      launch_by_plan<L, true>(x, w, y, plan, stream);
+    } else if constexpr (!L::kPaired) {
+      launch_by_plan<L, false>(x, w, y, plan, stream);
     }
   });
 }
@@ -243,17 +325,18 @@ bool hopper_geglu_gemm_takes(ConstTensorView x, ConstMatrixView gate_up, TensorV
 HopperGemmPlan hopper_gemm_plan(std::int64_t tokens, std::int64_t rows, std::int64_t columns, bool geglu) {
   HopperGemmPlan plan;
   plan.token_tile = choose_token_tile(tokens);
-  const std::int64_t row_tiles = ceil_div(rows, kernel::kRows);
   const std::int64_t token_tiles = ceil_div(tokens, plan.token_tile);
-  plan.split = choose_split(row_tiles * token_tiles, ceil_div(columns, kernel::kStep));
+  plan.split = choose_split(ceil_div(rows, plan.rows) * token_tiles, ceil_div(columns, kernel::kStep));
+  if (geglu && plan.split == 1) choose_pairs(plan, tokens, rows);
+  const std::int64_t row_tiles = ceil_div(rows, plan.rows);
   // Few tokens are a small part of what a block reads. Sharing them is worth no empty tile and no further
   // round.
   if (plan.token_tile >= 64 && row_tiles % 2 == 0 && 2 * plan.split <= kLargestCluster) {
-    const std::int64_t alone =
-        count_rounds(row_tiles * token_tiles, max_clusters(plan.token_tile, geglu, plan.split));
-    const std::int64_t shared =
-        count_rounds(row_tiles / 2 * token_tiles, max_clusters(plan.token_tile, geglu, 2 * plan.split));
-    if (shared <= alone) plan.share = 2;
+    HopperGemmPlan sharing = plan;
+    sharing.share = 2;
+    const std::int64_t alone = count_rounds(row_tiles * token_tiles, max_clusters(plan, geglu));
+    const std::int64_t shared = count_rounds(row_tiles / 2 * token_tiles, max_clusters(sharing, geglu));
+    if (shared <= alone) return sharing;
   }
   return plan;
 }
@@ -261,7 +344,7 @@ HopperGemmPlan hopper_gemm_plan(std::int64_t tokens, std::int64_t rows, std::int
 void hopper_gemm_by_plan(ConstTensorView x, ConstMatrixView w, MatrixView y, bool geglu,
                          const HopperGemmPlan& plan, cudaStream_t stream) {
   check_taken(x, w, y, geglu);
-  check_plan(plan, w.columns);
+  check_plan(plan, w.columns, geglu);
   run(x, w, y, geglu, plan, stream);
 }
 

@@ -141,7 +141,7 @@ TEST_CASE("Every enum key takes its names and nothing else") {
 }
 
 TEST_CASE("An enum error lists the names") {
-  CHECK(refusal("device", "gpu") == "f.json: key 'device': is 'gpu', must be 'auto', 'cpu'");
+  CHECK(refusal("device", "gpu") == "f.json: key 'device': is 'gpu', must be 'auto', 'cpu', 'cuda'");
 }
 
 TEST_CASE("Every list key takes different integers within its bounds, in their order, and nothing else") {

@@ -51,6 +51,11 @@ DaemonFacts facts() {
   facts.ranks[0].weight_bytes = 1000;
   facts.ranks[0].replicated_bytes = 100;
   facts.ranks[0].workspace_bytes = 50;
+  facts.ranks[0].sum_bytes = 20;
+  facts.ranks[0].delivery_bytes = 30;
+  facts.ranks[0].scratch_bytes = 40;
+  facts.ranks[0].device_free_bytes = 5000;
+  facts.ranks[0].device_total_bytes = 9000;
   facts.ranks[0].disk_bytes = 7;
   facts.ranks[1].shard.rank = -1;
   facts.asleep = true;
@@ -136,8 +141,15 @@ TEST_CASE("info tells what every rank holds, and nothing of one that only receiv
   CHECK(first["reader_socket"] == "/s.reader-0");
   CHECK(first["shard"] ==
         json({{"layers", {0, 8}}, {"heads", {0, 2}}, {"kv_heads", {0, 1}}, {"ffn_columns", {0, 96}}}));
-  CHECK(first["bytes"] ==
-        json({{"weights", 1000}, {"replicated", 100}, {"workspace", 50}, {"read_from_disk", 7}}));
+  CHECK(first["bytes"] == json({{"weights", 1000},
+                                {"replicated", 100},
+                                {"workspace", 50},
+                                {"sums", 20},
+                                {"delivery", 30},
+                                {"scratch", 40},
+                                {"device_free", 5000},
+                                {"device_total", 9000},
+                                {"read_from_disk", 7}}));
   CHECK(info["ranks"][1]["shard"] == nullptr);
   CHECK(info["ranks"][1]["publisher"] == 0);
 }

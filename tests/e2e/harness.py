@@ -53,7 +53,7 @@ class Daemon:
         self.own_folder = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="gemmad-e2e-"))
         self.socket = str(self.folder / "control.sock")
-        settings = {"segment_mib": 64, **settings}
+        settings = {"segment_mib": 64, "device": "cpu", **settings}
         self.arguments = ["--socket", self.socket]
         if model is not None:
             self.arguments += ["--model", str(model)]
@@ -92,6 +92,14 @@ class Daemon:
         poll(ready, "the daemon answers")
         self.pids = [rank["pid"] for rank in self.ask("info")["ranks"]]
         return self
+
+    @contextlib.contextmanager
+    def start_only(self):
+        """For a start that may fail: nothing is waited for, and how the daemon ends is the caller's to check."""
+        try:
+            yield self.start()
+        finally:
+            self.destroy()
 
     def __enter__(self):
         try:

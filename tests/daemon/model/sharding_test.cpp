@@ -82,7 +82,7 @@ std::vector<States> encode_together(const TestModel& model, const Replica& repli
     const std::unique_ptr<Ops> ops = make_cpu_ops(1);
     std::unique_ptr<Collectives> group = host_transport(bootstrap).group(members, kTimeout);
     const bool sliced = replica.strategy == Strategy::kTensor;
-    GroupLinks links(sliced ? std::move(group) : nullptr, sliced ? nullptr : std::move(group), stage);
+    GroupLinks links(sliced ? std::move(group) : nullptr, nullptr, sliced ? nullptr : std::move(group), stage);
     const Shard& shard = replica.shards[static_cast<std::size_t>(stage)];
     by_rank[static_cast<std::size_t>(rank)] = encode_part(model, load(model, shard, *ops), links, *ops);
   });
@@ -178,7 +178,7 @@ TEST_CASE("A bad batch is refused by every part before any of them waits for ano
     TextEncoder encoder(model.config, std::move(weights), workspace, *ops);
     std::unique_ptr<Collectives> group = host_transport(bootstrap).group({0, 1, 2}, kTimeout);
     const bool sliced = strategy == Strategy::kTensor;
-    GroupLinks links(sliced ? std::move(group) : nullptr, sliced ? nullptr : std::move(group),
+    GroupLinks links(sliced ? std::move(group) : nullptr, nullptr, sliced ? nullptr : std::move(group),
                      bootstrap.info().rank);
     CollectingSink sink(*ops);
     const std::vector<std::int32_t> ids = {2, 100'000};
