@@ -1,8 +1,12 @@
 #include "daemon/residency.h"
 
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "comm/host_memory.h"
@@ -35,6 +39,22 @@ std::string lack_of_device_memory(const ShardPlan& plan, const DeploymentParts& 
          text(memory.free) + " of its " + text(memory.total) +
          " bytes are free; mode sharded or smaller batch_tokens take less";
 }
+
+/// How long the steps of something took, for the log: "weights 0.8 s, links 1.2 s".
+class Stages {
+ public:
+  void end(std::string_view stage) {
+    const auto now = std::chrono::steady_clock::now();
+    text_ += fmt::format("{}{} {:.1f} s", text_.empty() ? "" : ", ", stage,
+                         std::chrono::duration<double>(now - begin_).count());
+    begin_ = now;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::string text_;
+};
 
 std::uint64_t table_bytes(const TextConfig& model) {
   return static_cast<std::uint64_t>(model.vocab_size * model.hidden_size) * size_bytes(DType::kBF16);
@@ -129,10 +149,14 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::
   agree(parts_.bootstrap, timeout, [&] {
     if (!lack.empty()) throw std::runtime_error(lack);
   });
+  Stages stages;
   agree(parts_.bootstrap, timeout,
         [&] { made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress); });
+  stages.end("weights");
   agree(parts_.bootstrap, timeout, [&] { made->connect(); });
+  stages.end("links");
   tune(*made);
+  stages.end("products");
   if (costs_ && costs_of_ == settings) {
     made->use_costs(*costs_);
   } else {
@@ -140,6 +164,10 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::
     costs_ = made->costs();
     costs_of_ = settings;
   }
+  stages.end("costs");
+  if (parts_.bootstrap.info().rank == 0)
+    spdlog::info("rank 0 holds {:.1f} GB of weights; {}", 1e-9 * static_cast<double>(made->weight_bytes()),
+                 stages.text());
   if (source_->is_on_disk()) disk_bytes_ += made->source_bytes();
   return made;
 }
