@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config_error.h"
+#include "config/quick_json.h"
 
 namespace gemmad {
 
@@ -144,6 +145,7 @@ json parse_strict_json(std::string_view text, const std::string& source_name, st
     throw ConfigError::of_source(source_name, "has " + std::to_string(text.size()) + " bytes, at most " +
                                                   std::to_string(max_bytes) + " are read");
   }
+  if (auto quick = quick_json(text)) return std::move(*quick);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     throw syntax_error(text, source_name, 1, "is empty, must be JSON");
   }

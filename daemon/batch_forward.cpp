@@ -1,10 +1,10 @@
 #include "daemon/batch_forward.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
-#include <map>
 #include <optional>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "comm/batch_plan.h"
@@ -57,24 +57,40 @@ std::vector<Run> runs_of(std::span<const JobInHand> jobs, const CutInHand& cut, 
   return runs;
 }
 
-/// What is to be delivered of a run, state by state. The same on every rank, but for the destinations.
-std::vector<Transfer> transfers_of(const Run& run) {
-  std::map<std::pair<std::int64_t, std::size_t>, Transfer> transfers;
+/// What is to be delivered of a run over the routes that are `wanted`, by rising states. The same on every
+/// rank, but for the destinations. Devices wait for it: a list of all pieces, sorted, takes the least time.
+template <typename Wanted>
+std::vector<Transfer> transfers_of(const Run& run, const Wanted& wanted) {
+  struct Piece {
+    std::int64_t state;
+    std::size_t route;
+    DeliveredRows rows;
+  };
+  std::vector<Piece> pieces;
   std::int64_t first_row = 0;
   for (const PromptInHand& prompt : run) {
     const auto num_rows = static_cast<std::int64_t>(prompt.ids().size());
-    for (const PlacedTensor& tensor : prompt.job->layout->prompts[prompt.index]) {
-      Transfer& transfer = transfers[{tensor.hidden_state, tensor.route}];
-      transfer.state = tensor.hidden_state;
-      transfer.route = tensor.route;
-      transfer.pieces.push_back({first_row, num_rows, prompt.job->block.data() + tensor.offset});
+    const std::vector<PlacedTensor>& tensors = prompt.job->layout->prompts[prompt.index];
+    pieces.reserve(pieces.size() + tensors.size());
+    for (const PlacedTensor& tensor : tensors) {
+      if (!wanted(tensor.route)) continue;
+      pieces.push_back({tensor.hidden_state,
+                        tensor.route,
+                        {first_row, num_rows, prompt.job->block.data() + tensor.offset}});
     }
     first_row += num_rows;
   }
-  std::vector<Transfer> ordered;
-  for (auto& [key, transfer] : transfers)
-    ordered.push_back(std::move(transfer));
-  return ordered;
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.state, a.route) < std::tie(b.state, b.route);
+  });
+  std::vector<Transfer> transfers;
+  for (const Piece& piece : pieces) {
+    const bool is_new =
+        transfers.empty() || transfers.back().state != piece.state || transfers.back().route != piece.route;
+    if (is_new) transfers.push_back({piece.state, piece.route, {}});
+    transfers.back().pieces.push_back(piece.rows);
+  }
+  return transfers;
 }
 
 /// Writes the hidden states of a pass to their places, and hands them on, as they come.
@@ -141,9 +157,9 @@ std::vector<Transfer> incoming_of(const CutInHand& cut, const std::vector<std::v
   if (cut.delivery == nullptr) return incoming;
   for (const std::vector<Run>& of_replica : runs) {
     if (number >= of_replica.size()) continue;
-    for (Transfer& transfer : transfers_of(of_replica[number])) {
-      if (cut.delivery->receives(transfer.route)) incoming.push_back(std::move(transfer));
-    }
+    std::vector<Transfer> of_run =
+        transfers_of(of_replica[number], [&](std::size_t route) { return cut.delivery->receives(route); });
+    std::move(of_run.begin(), of_run.end(), std::back_inserter(incoming));
   }
   std::stable_sort(incoming.begin(), incoming.end(),
                    [](const Transfer& a, const Transfer& b) { return a.state < b.state; });
@@ -176,7 +192,8 @@ std::int64_t compute_cut(std::span<const JobInHand> jobs, const CutInHand& cut, 
     const std::vector<Run>* const own =
         cut.part != nullptr ? &runs[static_cast<std::size_t>(cut.part->replica)] : nullptr;
     const bool computes = own != nullptr && number < own->size();
-    const std::vector<Transfer> outgoing = computes ? transfers_of((*own)[number]) : std::vector<Transfer>();
+    std::vector<Transfer> outgoing;
+    if (computes) outgoing = transfers_of((*own)[number], [](std::size_t) { return true; });
     RunSink sink(cut, ops, outgoing, incoming);
     if (computes) {
       sink.hold(ops.stream());

@@ -1,20 +1,29 @@
 #include "daemon/rank_status.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "kernels/base/file_descriptor.h"
 
 namespace gemmad {
 
 namespace {
 
 /// Second number of /proc/self/statm: resident pages. 0 where it cannot be read: a figure for people, not for
-/// decisions.
+/// decisions. The file stays open, as every batch asks.
 std::uint64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::uint64_t total_pages = 0;
+  static const FileDescriptor statm(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  std::array<char, 128> text;
+  const ssize_t size = ::pread(statm.get(), text.data(), text.size(), 0);
+  if (size <= 0) return 0;
+  const char* const end = text.data() + size;
+  const char* const space = std::find<const char*>(text.data(), end, ' ');
   std::uint64_t resident_pages = 0;
-  if (!(statm >> total_pages >> resident_pages)) return 0;
+  if (space != end) std::from_chars(space + 1, end, resident_pages);
   return resident_pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 

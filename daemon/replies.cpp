@@ -1,6 +1,9 @@
 #include "daemon/replies.h"
 
+#include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <span>
 
 namespace gemmad {
 
@@ -22,20 +25,67 @@ double rounded(double value) {
   return static_cast<double>(static_cast<std::int64_t>(value * 1000 + 0.5)) / 1000;
 }
 
-json prompt_fields(const PromptResult& prompt) {
+// An encode's reply names every tensor of every prompt, hundreds of them: it is written straight to text, as
+// a json value takes a dozen allocations for each.
+
+void append(std::string& line, std::int64_t number) {
+  std::array<char, 24> digits;
+  line.append(digits.data(), std::to_chars(digits.begin(), digits.end(), number).ptr);
+}
+
+template <typename Number>
+void append_list(std::string& line, std::span<const Number> numbers) {
+  line += '[';
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) line += ',';
+    append(line, numbers[i]);
+  }
+  line += ']';
+}
+
+/// Its name is of gemmad's own making: there is nothing to escape.
+void append_tensor(std::string& line, const TensorInfo& tensor) {
+  line += R"({"name":")";
+  line += tensor.name;
+  line += R"(","dtype":")";
+  line += name(tensor.dtype);
+  line += R"(","shape":)";
+  append_list(line, tensor.shape.extents());
+  line += '}';
+}
+
+/// Up to its last field, so that more can follow.
+void append_open_prompt(std::string& line, const PromptResult& prompt) {
   if (!prompt.ok) {
-    return {{"status", "error"}, {"error", {{"code", prompt.error_code}, {"message", prompt.error_message}}}};
+    const json error = {{"code", prompt.error_code}, {"message", prompt.error_message}};
+    line += R"({"status":"error","error":)" + dumped(error);
+    return;
   }
-  json tensors = json::array();
-  for (const TensorInfo& tensor : prompt.tensors) {
-    tensors.push_back(
-        {{"name", tensor.name}, {"dtype", name(tensor.dtype)}, {"shape", tensor.shape.extents()}});
+  line += R"({"status":"ok","tokens":)";
+  append(line, prompt.num_tokens);
+  line += R"(,"padded_length":)";
+  append(line, prompt.padded_length);
+  line += prompt.truncated ? R"(,"truncated":true,"tensors":[)" : R"(,"truncated":false,"tensors":[)";
+  for (std::size_t i = 0; i < prompt.tensors.size(); ++i) {
+    if (i > 0) line += ',';
+    append_tensor(line, prompt.tensors[i]);
   }
-  return {{"status", "ok"},
-          {"tokens", prompt.num_tokens},
-          {"padded_length", prompt.padded_length},
-          {"truncated", prompt.truncated},
-          {"tensors", std::move(tensors)}};
+  line += ']';
+}
+
+void append_prompts(std::string& line, const std::vector<PromptResult>& prompts,
+                    const EncodeContext& context) {
+  line += '[';
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (i > 0) line += ',';
+    append_open_prompt(line, prompts[i]);
+    if (context.return_input_ids) {
+      line += R"(,"input_ids":)";
+      append_list(line, std::span<const std::int32_t>(context.input_ids[i]));
+    }
+    line += '}';
+  }
+  line += ']';
 }
 
 }  // namespace
@@ -57,13 +107,7 @@ std::string encode_reply(const EncodeContext& context, const CompletedJob& job) 
   if (job.outcome.kind != JobOutcome::Kind::kPublished) {
     return error_reply(context.id, job.outcome.failure.code, job.outcome.failure.message);
   }
-  json prompts = json::array();
-  for (std::size_t i = 0; i < job.outcome.prompts.size(); ++i) {
-    prompts.push_back(prompt_fields(job.outcome.prompts[i]));
-    if (context.return_input_ids) prompts.back()["input_ids"] = context.input_ids[i];
-  }
   json fields = {{"job", job.id},
-                 {"prompts", std::move(prompts)},
                  {"cut", job.outcome.cut == Cut::kSplit ? "split" : "deal"},
                  {"bytes", job.outcome.size_bytes},
                  {"ms",
@@ -73,7 +117,11 @@ std::string encode_reply(const EncodeContext& context, const CompletedJob& job) 
                    {"deliver", rounded(job.deliver_ms)},
                    {"total", rounded(milliseconds(Clock::now() - context.submitted))}}}};
   if (!context.name.empty()) fields["name"] = context.name;
-  return ok_reply(context.id, fields);
+  std::string line = ok_reply(context.id, fields);
+  line.back() = ',';  // its closing brace
+  line += R"("prompts":)";
+  append_prompts(line, job.outcome.prompts, context);
+  return line + "}";
 }
 
 namespace {

@@ -69,14 +69,8 @@ ControlClient ControlClient::connect(const std::string& socket, std::chrono::dur
 }
 
 nlohmann::json ControlClient::call(const nlohmann::json& request) {
-  nlohmann::json with_id = request;
-  const int id = next_id_++;
-  with_id["id"] = id;
-  try {
-    send_line(with_id.dump());
-  } catch (const nlohmann::json::exception&) {
-    throw ClientError("the request holds text that is not UTF-8");
-  }
+  const int id = next_id_;
+  send(line_of(request));
   for (;;) {
     nlohmann::json reply = nlohmann::json::parse(receive_line(), nullptr, false);
     if (!reply.is_object()) throw ClientError("the daemon's reply is no JSON object");
@@ -86,12 +80,26 @@ nlohmann::json ControlClient::call(const nlohmann::json& request) {
   }
 }
 
+std::string ControlClient::line_of(const nlohmann::json& request) {
+  nlohmann::json with_id = request;
+  with_id["id"] = next_id_++;
+  try {
+    return with_id.dump() + '\n';
+  } catch (const nlohmann::json::exception&) {
+    throw ClientError("the request holds text that is not UTF-8");
+  }
+}
+
+std::string ControlClient::exchange(const std::string& line) {
+  send(line);
+  return receive_line();
+}
+
 void ControlClient::hang_up() noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
-void ControlClient::send_line(const std::string& line) {
-  const std::string bytes = line + "\n";
+void ControlClient::send(const std::string& bytes) {
   for (std::size_t sent = 0; sent < bytes.size();) {
     const auto size = ::send(socket_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;

@@ -26,12 +26,17 @@ class ControlClient {
   /// away.
   nlohmann::json call(const nlohmann::json& request);
 
-  /// Ends a call() that another thread waits in, and every later one, with ClientError.
+  /// The two steps of a call() for those who time it. `request` as the line that exchange() sends.
+  std::string line_of(const nlohmann::json& request);
+  /// Sends a line that line_of() made and returns the one that answers it, unread. Throws ClientError.
+  std::string exchange(const std::string& line);
+
+  /// Ends a call() or exchange() that another thread waits in, and every later one, with ClientError.
   void hang_up() noexcept;
 
  private:
   explicit ControlClient(FileDescriptor socket) : socket_(std::move(socket)) {}
-  void send_line(const std::string& line);
+  void send(const std::string& bytes);
   std::string receive_line();
 
   FileDescriptor socket_;

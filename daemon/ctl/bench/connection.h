@@ -33,9 +33,10 @@ class BenchConnection {
 
  private:
   void send_one(std::int64_t number, Tally& tally);
-  /// Has all readers take the result, and waits for those that copy: their bytes together, and their last
-  /// error.
-  ReadOutcome read(std::uint64_t job);
+  /// Has the readers that copy take the result, and waits: their bytes together, and their last error.
+  ReadOutcome copy(std::uint64_t job);
+  /// Has the other readers take and release it. Does not wait.
+  void let_go(std::uint64_t job);
 
   ControlClient client_;
   std::vector<std::unique_ptr<RankReader>> readers_;
