@@ -70,6 +70,21 @@ __device__ __forceinline__ void soften(float (&scores)[kCount], Lines& lines, fl
   }
 }
 
+/// Lines of two softmaxes over different keys become those over all. `other`: max[0], max[1], sum[0], sum[1].
+/// keep, add: by what the sums of values of these lines, and of the others, must be multiplied.
+__device__ __forceinline__ void join_lines(Lines& lines, const float4& other, float (&keep)[2],
+                                           float (&add)[2]) {
+  const float other_max[] = {other.x, other.y}, other_sum[] = {other.z, other.w};
+#pragma unroll
+  for (int line = 0; line < 2; ++line) {
+    const float highest = fmaxf(lines.max[line], other_max[line]);
+    keep[line] = exp2_fast(lines.max[line] - highest);
+    add[line] = exp2_fast(other_max[line] - highest);
+    lines.max[line] = highest;
+    lines.sum[line] = lines.sum[line] * keep[line] + other_sum[line] * add[line];
+  }
+}
+
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const std::uint32_t&>(pair);

@@ -1,7 +1,8 @@
-// Hopper's instructions for products of tiles: asynchronous copies into shared memory, and wgmma, in which
-// the four warps of a warpgroup multiply 64 rows by a tile in shared memory. For .cu files, sm_90a.
+// Hopper's instructions for products of tiles: wgmma, in which the four warps of a warpgroup multiply 64 rows
+// by a tile in shared memory, and what attention needs beside hopper.h. For .cu files, sm_90a.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -16,22 +17,45 @@ __device__ __forceinline__ unsigned tile_offset(unsigned row, unsigned chunk) {
   return (chunk / 8 * kRows + row) * 128 + ((chunk ^ row) % 8) * 16;
 }
 
-/// 16 bytes from global to shared memory, zeros unless `exists`; then the source is not read.
-__device__ __forceinline__ void copy_async(unsigned shared, const void* global, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared),
-               "l"(__cvta_generic_to_global(global)), "r"(exists ? 16 : 0)
+/// Copies the box of a map of three dimensions at (column, head, row) to `to`, as hopper::copy_box().
+__device__ __forceinline__ void copy_box(unsigned to, const CUtensorMap* map, int column, int head, int row,
+                                         unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(column), "r"(head), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+/// A warpgroup gives up registers for others of the block, or takes them, to have so many a thread.
+template <int kRegisters>
+__device__ __forceinline__ void drop_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+
+/// All of `kThreads` threads, whole warps, of a block in which others do something else.
+template <int kThreads>
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");
+}
+
+/// hopper::cluster_sync() in two: reads of other blocks' shared memory end before the first, that memory goes
+/// away after the second.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned shared, const float4& value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(shared), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
                : "memory");
-}
-/// Ends a group of copies.
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;\n" ::: "memory");
-}
-/// Waits until at most kPending of this thread's groups are under way, and makes what the others wrote
-/// visible to wgmma once the threads have met.
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
 /// Describes a swizzled tile at `shared` to wgmma. Queries and keys (their columns are summed over):

@@ -225,7 +225,9 @@ class Soak(DaemonTestCase):
               f"{dict(sorted(counts.items()))}; KiB grown by rank {[size // 1024 for size in growth]} from "
               f"{[size // 1024 for size, _ in before]}; descriptors {[number for _, number in after]}, more {descriptors}")
         self.assertLess(max(growth), MAX_GROWTH)
-        self.assertLessEqual(max(descriptors), 0)
+        # The connection that asked last may still be on its way out.
+        poll(lambda: all(open_descriptors(pid) <= then for pid, (_, then) in zip(self.daemon.pids, before)),
+             f"as few descriptors as before: {descriptors} more")
         self.assertGreater(counts.get("encode ok", 0), SOAK_S)
         self.assertGreater(counts.get("killed", 0), SOAK_S / 10)
         self.assertGreater(counts.get("switch ok", 0), SOAK_S / 10)
