@@ -36,8 +36,9 @@ struct Incoming {
   std::span<std::byte> bytes;
 };
 
-/// Used by the engine thread alone, but for ring_rank_0 and the doorbell. Every wait spins only for a moment,
-/// and throws BootstrapError past `timeout`, naming the ranks that did not answer.
+/// Used by the engine thread alone, but for alert, ring_rank_0 and the doorbell. Every wait spins only for a
+/// moment, longer where ranks have cores to spare, and throws BootstrapError past `timeout`, naming the ranks
+/// that did not answer.
 class Bootstrap {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -59,6 +60,10 @@ class Bootstrap {
 
   /// Rank 0 only: hands `message` to every other rank and wakes it. Returns when all have taken it.
   virtual void announce(std::span<const std::byte> message, Milliseconds timeout) = 0;
+
+  /// Rank 0 only: wakes the ranks of its node, as an announcement will come in a moment; that they are awake
+  /// by then saves its time. From any thread, never waits.
+  virtual void alert() = 0;
 
   /// Every rank but 0: sleeps until rank 0 announces something, `timeout` at most. Uses next to no CPU
   /// meanwhile.

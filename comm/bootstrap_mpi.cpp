@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/busy_time.h"
 #include "comm/doorbell.h"
 
 namespace gemmad {
@@ -29,6 +30,11 @@ constexpr int kExchangeTag = 2;
 // MPI counts are ints: larger transfers go in pieces.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 30;
 constexpr std::chrono::milliseconds kStartTimeout{60'000};
+
+// How long waits are busy where ranks share their cores.
+constexpr std::chrono::microseconds kBusyOnFewCores{200};
+// For how long a rank that was rung looks out for the announcement.
+constexpr std::chrono::milliseconds kBusyWhenRung{2};
 
 void check_mpi(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
@@ -52,10 +58,10 @@ class Requests {
     return &requests_.emplace_back(Entry{MPI_REQUEST_NULL, peer, receives}).request;
   }
 
-  /// Waits for all: a short while busily, for the sake of latency, then in naps, so that ranks which share a
-  /// core get on. What is past its deadline cannot be taken back, so the caller must treat the error as
-  /// fatal.
-  void wait(Bootstrap::Milliseconds timeout, const char* what) {
+  /// Waits for all: busily for as long as `busy` says, for the sake of latency, then in naps, so that ranks
+  /// which share a core get on. What is past its deadline cannot be taken back, so the caller must treat the
+  /// error as fatal.
+  void wait(Bootstrap::Milliseconds timeout, Clock::duration busy, const char* what) {
     const auto start = Clock::now();
     while (!test(what)) {
       const auto waited = Clock::now() - start;
@@ -66,7 +72,7 @@ class Requests {
         throw BootstrapError(std::string(what) + ": no answer from " + who + " within " +
                              std::to_string(timeout.count()) + " ms; it hangs or died");
       }
-      if (waited < std::chrono::microseconds(200)) {
+      if (waited < busy) {
         std::this_thread::yield();
       } else {
         std::this_thread::sleep_for(waited < std::chrono::milliseconds(20) ? std::chrono::microseconds(20)
@@ -137,6 +143,7 @@ class MpiBootstrap final : public Bootstrap {
     if (provided < MPI_THREAD_FUNNELED) throw BootstrapError("this MPI cannot run beside other threads");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     find_own_place();
+    busy_ = busy_time(info_.ranks_on_node, kBusyOnFewCores);
     exchange_doorbells();
   }
 
@@ -162,7 +169,7 @@ class MpiBootstrap final : public Bootstrap {
                   "MPI_Isend");
       });
     }
-    requests.wait(timeout, "exchange between ranks");
+    requests.wait(timeout, busy_, "exchange between ranks");
   }
 
   void announce(std::span<const std::byte> message, Milliseconds timeout) override {
@@ -172,23 +179,31 @@ class MpiBootstrap final : public Bootstrap {
       check_mpi(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, rank, kAnnouncementTag,
                           MPI_COMM_WORLD, requests.add(rank)),
                 "MPI_Isend");
-      doorbell_.ring(doorbells_[static_cast<std::size_t>(rank)]);
     }
-    requests.wait(timeout, "announcement");
+    alert();
+    requests.wait(timeout, busy_, "announcement");
+  }
+
+  void alert() override {
+    for (std::size_t rank = 1; rank < doorbells_.size(); ++rank)
+      doorbell_.ring(doorbells_[rank]);
   }
 
   std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
     auto busy_until = Clock::now();
     for (;;) {
-      if (auto message = take_announcement()) return message;
+      if (auto message = take_announcement()) {
+        doorbell_.answer();  // what rang for it
+        return message;
+      }
       const auto now = Clock::now();
       if (now >= deadline) return std::nullopt;
       // The ring may overtake the message: look for it busily for a moment before sleeping again.
       if (now < busy_until) {
         std::this_thread::yield();
       } else if (sleep_until_rung(std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - now))) {
-        busy_until = Clock::now() + std::chrono::milliseconds(2);
+        busy_until = Clock::now() + kBusyWhenRung;
       }
     }
   }
@@ -257,7 +272,7 @@ class MpiBootstrap final : public Bootstrap {
     std::vector<std::byte> bytes(static_cast<std::size_t>(count));
     Requests requests;
     check_mpi(MPI_Imrecv(bytes.data(), count, MPI_BYTE, &message, requests.add(0)), "MPI_Imrecv");
-    requests.wait(kStartTimeout, "announcement");
+    requests.wait(kStartTimeout, busy_, "announcement");
     return bytes;
   }
 
@@ -278,6 +293,7 @@ class MpiBootstrap final : public Bootstrap {
   }
 
   RankInfo info_;
+  Clock::duration busy_ = kBusyOnFewCores;
   Doorbell doorbell_;
   std::vector<DoorbellAddress> doorbells_;  // by rank; empty where it is on another node
 };

@@ -87,7 +87,8 @@ void ControlServer::join() {
 void ControlServer::run() {
   try {
     for (;;) {
-      server_.run_once(time_to_next_deadline());
+      std::this_thread::yield();  // it may be busy on a core that others want
+      server_.run_once(time_to_sleep());
       answer_orders();
       answer_completed();
       answer_expired();
@@ -107,7 +108,8 @@ void ControlServer::run() {
   }
 }
 
-std::chrono::milliseconds ControlServer::time_to_next_deadline() const {
+std::chrono::milliseconds ControlServer::time_to_sleep() const {
+  if (!owed_.empty() && Clock::now() < busy_until_) return std::chrono::milliseconds(0);
   std::optional<Clock::time_point> next = parts_.queue.next_deadline();
   if (drain_deadline_ && (!next || *drain_deadline_ < *next)) next = drain_deadline_;
   if (!next) return kLongestSleep;
@@ -116,6 +118,7 @@ std::chrono::milliseconds ControlServer::time_to_next_deadline() const {
 }
 
 void ControlServer::on_line(ClientId client, std::string_view line) {
+  if (line.find("\"encode\"") != std::string_view::npos) parts_.alert();
   take_changes();
   try {
     const Request request = parse_request(line, protocol_limits_);
@@ -166,15 +169,14 @@ void ControlServer::handle(ClientId client, const RequestId& id, const EncodeReq
   queued.job.id = next_job_;
   queued.submitted = now;
   queued.deadline = now + std::chrono::milliseconds(request.deadline_ms.value_or(facts_.config.deadline_ms));
-
   Owed owed{client, {id, request.name, request.return_input_ids, {}, now}};
-  if (request.return_input_ids) {
-    for (const JobPrompt& prompt : queued.job.prompts)
-      owed.context.input_ids.push_back(prompt.ids);
+  for (const JobPrompt& prompt : queued.job.prompts) {
+    if (request.return_input_ids) owed.context.input_ids.push_back(prompt.ids);
   }
   const JobQueue::Admission admission = parts_.queue.push(std::move(queued));
   if (admission != JobQueue::Admission::kAdmitted)
     return refuse_admission(client, id, admission, request.name);
+  busy_until_ = now + parts_.busy_time;
   owed_by_client_[client].emplace(id, next_job_);
   owed_.emplace(next_job_++, std::move(owed));
 }
@@ -347,9 +349,8 @@ void ControlServer::answer_completed() {
 }
 
 void ControlServer::answer_expired() {
-  for (const QueuedJob& job : parts_.queue.take_expired(Clock::now())) {
+  for (const QueuedJob& job : parts_.queue.take_expired(Clock::now()))
     answer_failure(job.job.id, job.expiry_code, job.expiry_message);
-  }
 }
 
 void ControlServer::answer_failure(JobId job, const std::string& code, const std::string& message) {

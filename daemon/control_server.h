@@ -33,6 +33,9 @@ struct ControlParts {
   JobQueue& queue;
   StatusBoard& status;
   Metrics& metrics;
+  // A job may come in a moment: wakes those who will run it while the request is read. Never waits.
+  std::function<void()> alert;
+  std::chrono::microseconds busy_time{};  // see busy_time.h
 };
 
 /// What reaches the daemon from outside the socket.
@@ -110,7 +113,7 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   void answer(const CompletedJob& job);
   void answer_failure(JobId job, const std::string& code, const std::string& message);
   void say_goodbye();
-  std::chrono::milliseconds time_to_next_deadline() const;
+  std::chrono::milliseconds time_to_sleep() const;
   LiveState live_state() const;
 
   ControlParts parts_;
@@ -120,6 +123,7 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   PromptLimits prompt_limits_;
   LineServer server_;
   JobId next_job_ = 1;
+  Clock::time_point busy_until_{};  // looks out for completions without sleeping
   std::map<JobId, Owed> owed_;
   std::unordered_map<ClientId, std::map<RequestId, JobId>> owed_by_client_;
   std::vector<std::pair<ClientId, RequestId>> shutdown_requests_;

@@ -1,12 +1,23 @@
 #include "daemon/job_queue.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace gemmad {
 
 namespace {
 constexpr std::size_t kMaxOrders = 16;
+// More than a request takes to be read.
+constexpr std::chrono::microseconds kLookOut{200};
+}  // namespace
+
+void JobQueue::expect() {
+  {
+    const std::lock_guard lock(mutex_);
+    expected_until_ = Clock::now() + kLookOut;
+  }
+  changed_.notify_one();
 }
 
 JobQueue::Admission JobQueue::push(QueuedJob job) {
@@ -41,6 +52,12 @@ JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds
   const auto until = Clock::now() + timeout;
   for (auto now = Clock::now(); !has_work(now) && !(closed_ && waiting_.empty()) && now < until;
        now = Clock::now()) {
+    if (now < expected_until_) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+      continue;
+    }
     // Jobs that were put back become takeable by time alone.
     const bool held = !waiting_.empty() && now < not_before_;
     changed_.wait_until(lock, held ? std::min(until, not_before_) : until);

@@ -34,6 +34,9 @@ class JobQueue {
 
   enum class Admission { kAdmitted, kFull, kNameWaits /* a job of this name waits or runs */, kClosed };
 
+  /// A job will come in a moment: `take` wakes and looks out for it busily, so that it is taken at once.
+  void expect();
+
   /// Never waits.
   Admission push(QueuedJob job);
 
@@ -93,6 +96,7 @@ class JobQueue {
   std::size_t num_running_ = 0;
   std::vector<FailureNotice> failures_;
   Clock::time_point not_before_{};
+  Clock::time_point expected_until_{};
   bool closed_ = false;
 };
 

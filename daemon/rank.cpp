@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/busy_time.h"
 #include "comm/collectives.h"
 #include "comm/reader_endpoint.h"
 #include "comm/route.h"
@@ -218,9 +219,15 @@ class Rank {
     const auto rung = [this] {
       return bootstrap_.answer_doorbell() ? OutsideWord::kStop : OutsideWord::kNothing;
     };
+    const auto alert = [this, &queue] {
+      queue.expect();
+      bootstrap_.alert();
+    };
     ControlServer control(
-        std::move(*control_listener_), {tokenizer_ ? &*tokenizer_ : nullptr, queue, status, metrics}, facts,
-        {{signals_.fd(), [this] { return take_signal(); }}, {bootstrap_.doorbell_fd(), rung}},
+        std::move(*control_listener_),
+        {tokenizer_ ? &*tokenizer_ : nullptr, queue, status, metrics, alert,
+         busy_time(bootstrap_.info().ranks_on_node, std::chrono::microseconds(0))},
+        facts, {{signals_.fd(), [this] { return take_signal(); }}, {bootstrap_.doorbell_fd(), rung}},
         load_settings_);
     control_listener_.reset();
     spdlog::info("ready: {} ranks, {}, {}; listening on {}", bootstrap_.info().num_ranks, name(config_.mode),

@@ -46,6 +46,23 @@ TEST_CASE("take gives a job larger than the budget alone") {
   CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{1});
 }
 
+TEST_CASE("take gives a job that was expected as soon as it comes") {
+  JobQueue queue(10);
+  std::thread control([&] {
+    queue.expect();
+    queue.push(job(1));
+  });
+  CHECK(ids(queue.take(100, milliseconds(60'000)).jobs) == std::vector<JobId>{1});
+  control.join();
+}
+
+TEST_CASE("take waits no longer for a job that was expected and does not come") {
+  JobQueue queue(10);
+  queue.expect();
+  CHECK(queue.take(100, milliseconds(1)).empty());
+  CHECK(queue.take(100, kNoWait).empty());
+}
+
 TEST_CASE("a full queue refuses") {
   JobQueue queue(2);
   CHECK(queue.push(job(1)) == JobQueue::Admission::kAdmitted);

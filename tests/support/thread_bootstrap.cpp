@@ -78,6 +78,8 @@ class ThreadBootstrap final : public Bootstrap {
       announcements_.put({0, rank}, message);
   }
 
+  void alert() override {}
+
   std::optional<std::vector<std::byte>> wait_announcement(Milliseconds timeout) override {
     return announcements_.take({0, info_.rank}, timeout);
   }
