@@ -99,7 +99,8 @@ void Ops::upload(TensorView dst, ConstTensorView host_src, Stream stream) {
   check.apart("dst", dst, "host_src", host_src);
   // Contiguous, so that its rows are of no account: one long one.
   const std::int64_t count = dst.shape.num_elements();
-  do_upload(dst, {host_src.data, host_src.dtype, 1, count, count}, stream);
+  const ConstMatrixView row{host_src.data, host_src.dtype, 1, count, count};
+  do_upload(dst, std::span(&row, 1), stream);
 }
 
 void Ops::upload_matrix(TensorView dst, ConstMatrixView host_src, Stream stream) {
@@ -108,7 +109,21 @@ void Ops::upload_matrix(TensorView dst, ConstMatrixView host_src, Stream stream)
   check.tensor("dst", dst, Shape{host_src.rows, host_src.columns}, dst.dtype);
   check_conversion(check, host_src.dtype, dst.dtype);
   check.apart("dst", dst, "host_src", span_of(host_src));
-  do_upload(dst, host_src, stream);
+  do_upload(dst, std::span(&host_src, 1), stream);
+}
+
+void Ops::upload_stack(TensorView dst, std::span<const ConstMatrixView> host_parts, Stream stream) {
+  const Checker check("upload_stack", compute_dtype());
+  check.rank("dst", dst, 2);
+  std::int64_t rows = 0;
+  for (const ConstMatrixView& part : host_parts) {
+    check.matrix("a part", part, part.rows, dst.shape[1], part.dtype);
+    check_conversion(check, part.dtype, dst.dtype);
+    check.apart("dst", dst, "a part", span_of(part));
+    rows += part.rows;
+  }
+  check.tensor("dst", dst, Shape{rows, dst.shape[1]}, dst.dtype);
+  do_upload(dst, host_parts, stream);
 }
 
 void Ops::copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) {

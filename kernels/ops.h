@@ -84,6 +84,10 @@ class Ops : public Device {
   /// The same for a matrix of which `host_src` may be a part. dst [rows, columns].
   void upload_matrix(TensorView dst, ConstMatrixView host_src, Stream stream);
 
+  /// The same for several matrices on top of each other, as wide as dst. dst [rows of all, columns]. Faster
+  /// than one after the other.
+  void upload_stack(TensorView dst, std::span<const ConstMatrixView> host_parts, Stream stream);
+
   /// host_dst := src. Same shape and type. Complete only after synchronize(stream).
   void copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream);
 
@@ -157,7 +161,7 @@ class Ops : public Device {
 
  protected:
   // The computations; arguments have been checked.
-  virtual void do_upload(TensorView dst, ConstMatrixView host_src, Stream stream) = 0;
+  virtual void do_upload(TensorView dst, std::span<const ConstMatrixView> host_parts, Stream stream) = 0;
   virtual void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) = 0;
   virtual void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out,
                         Stream stream) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -77,15 +78,17 @@ class Loader {
     const HostTensor q = source_.tensor(prefix + "q_proj.weight");
     const HostTensor k = source_.tensor(prefix + "k_proj.weight");
     const HostTensor v = source_.tensor(prefix + "v_proj.weight");
-    Stack stack{make_buffer({head_layout(config_, shard_).qkv_width(), config_.hidden_size})};
+    std::vector<ConstMatrixView> parts;
     for (std::int64_t kv_head = shard_.kv_heads.begin; kv_head < shard_.kv_heads.end; ++kv_head) {
-      put(stack, q, scaled(queries_of(config_, shard_, kv_head), config_.head_dim));
-      put(stack, k, scaled({kv_head, kv_head + 1}, config_.head_dim));
-      put(stack, v, scaled({kv_head, kv_head + 1}, config_.head_dim));
+      parts.push_back(rows_of(q, scaled(queries_of(config_, shard_, kv_head), config_.head_dim)));
+      parts.push_back(rows_of(k, scaled({kv_head, kv_head + 1}, config_.head_dim)));
+      parts.push_back(rows_of(v, scaled({kv_head, kv_head + 1}, config_.head_dim)));
     }
+    const TensorView all =
+        upload_stack({head_layout(config_, shard_).qkv_width(), config_.hidden_size}, parts);
     for (const HostTensor& tensor : {q, k, v})
       source_.release(tensor);
-    return stack.all;
+    return all;
   }
 
   /// Of each block: its gate rows, then its up rows.
@@ -93,43 +96,37 @@ class Loader {
     const HostTensor gate = source_.tensor(prefix + "gate_proj.weight");
     const HostTensor up = source_.tensor(prefix + "up_proj.weight");
     const std::int64_t block = ffn_block(config_);
-    Stack stack{make_buffer({2 * shard_.ffn_blocks.size() * block, config_.hidden_size})};
+    std::vector<ConstMatrixView> parts;
     for (std::int64_t b = shard_.ffn_blocks.begin; b < shard_.ffn_blocks.end; ++b) {
-      put(stack, gate, scaled({b, b + 1}, block));
-      put(stack, up, scaled({b, b + 1}, block));
+      parts.push_back(rows_of(gate, scaled({b, b + 1}, block)));
+      parts.push_back(rows_of(up, scaled({b, b + 1}, block)));
     }
+    const TensorView all = upload_stack({2 * shard_.ffn_blocks.size() * block, config_.hidden_size}, parts);
     source_.release(gate);
     source_.release(up);
-    return stack.all;
+    return all;
   }
 
   ConstMatrixView columns(const std::string& name, Range range) {
     const HostTensor tensor = source_.tensor(name);
     const ConstMatrixView part = ConstMatrixView(tensor.view).column_range(range.begin, range.end);
-    const TensorView all = make_buffer({part.rows, part.columns});
-    upload(all, part);
+    const TensorView all = upload_stack({part.rows, part.columns}, std::span(&part, 1));
     source_.release(tensor);
     return all;
   }
 
-  /// Rows on top of each other, filled from the top.
-  struct Stack {
-    TensorView all;
-    std::int64_t filled = 0;
-  };
-
-  void put(Stack& stack, const HostTensor& tensor, Range rows) {
-    const ConstMatrixView part = ConstMatrixView(tensor.view).row_range(rows.begin, rows.end);
-    const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(stack.all.dtype)) * part.columns;
-    upload({stack.all.as<std::byte>() + stack.filled * row_bytes, stack.all.dtype, {part.rows, part.columns}},
-           part);
-    stack.filled += part.rows;
+  static ConstMatrixView rows_of(const HostTensor& tensor, Range rows) {
+    return ConstMatrixView(tensor.view).row_range(rows.begin, rows.end);
   }
 
-  void upload(const TensorView& to, const ConstMatrixView& part) {
-    ops_.upload_matrix(to, part, ops_.stream());
-    advance(to.size_bytes(),
-            static_cast<std::uint64_t>(part.rows * part.columns) * gemmad::size_bytes(part.dtype));
+  TensorView upload_stack(const Shape& shape, std::span<const ConstMatrixView> parts) {
+    const TensorView all = make_buffer(shape);
+    ops_.upload_stack(all, parts, ops_.stream());
+    std::uint64_t source_bytes = 0;
+    for (const ConstMatrixView& part : parts)
+      source_bytes += static_cast<std::uint64_t>(part.rows * part.columns) * gemmad::size_bytes(part.dtype);
+    advance(all.size_bytes(), source_bytes);
+    return all;
   }
 
   TensorView make_buffer(const Shape& shape) {

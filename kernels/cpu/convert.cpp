@@ -69,4 +69,13 @@ void convert(ThreadPool& pool, TensorView dst, ConstMatrixView src) {
   });
 }
 
+void convert_here(TensorView dst, ConstMatrixView src) {
+  const auto to_bytes = src.columns * static_cast<std::int64_t>(size_bytes(dst.dtype));
+  const auto from_bytes = src.row_stride * static_cast<std::int64_t>(size_bytes(src.dtype));
+  for (std::int64_t row = 0; row < src.rows; ++row) {
+    convert_run(dst.as<std::byte>() + row * to_bytes, dst.dtype, src.as<std::byte>() + row * from_bytes,
+                src.dtype, src.columns);
+  }
+}
+
 }  // namespace gemmad::cpu

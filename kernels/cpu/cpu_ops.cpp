@@ -62,8 +62,13 @@ class CpuOps final : public Ops {
   }
 
  protected:
-  void do_upload(TensorView dst, ConstMatrixView host_src, Stream) override {
-    cpu::convert(pool_, dst, host_src);
+  void do_upload(TensorView dst, std::span<const ConstMatrixView> host_parts, Stream) override {
+    auto* to = dst.as<std::byte>();
+    for (const ConstMatrixView& part : host_parts) {
+      const TensorView rows{to, dst.dtype, {part.rows, part.columns}};
+      cpu::convert(pool_, rows, part);
+      to += rows.size_bytes();
+    }
   }
   void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream) override {
     const std::int64_t count = src.shape.num_elements();

@@ -16,6 +16,9 @@ namespace gemmad::cpu {
 /// same order; its rows lie one after another.
 void convert(ThreadPool& pool, TensorView dst, ConstMatrixView src);
 
+/// The same on the calling thread alone, row by row.
+void convert_here(TensorView dst, ConstMatrixView src);
+
 /// Throws OpError for an id outside the table, before any work.
 void embed(ThreadPool& pool, ConstTensorView ids, ConstTensorView table, float scale, TensorView out);
 

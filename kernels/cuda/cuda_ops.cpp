@@ -128,8 +128,8 @@ class CudaOps final : public Ops {
   std::optional<std::string> save_tuning() override { return gemm_.save(); }
 
  protected:
-  void do_upload(TensorView dst, ConstMatrixView host_src, Stream stream) override {
-    staging_.copy(dst, host_src, queue(stream));
+  void do_upload(TensorView dst, std::span<const ConstMatrixView> host_parts, Stream stream) override {
+    staging_.copy(dst, host_parts, queue(stream));
   }
   void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream stream) override {
     check_cuda(

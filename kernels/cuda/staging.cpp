@@ -1,14 +1,14 @@
 #include "kernels/cuda/staging.h"
 
-#include <algorithm>
-
 #include "kernels/cpu/kernels.h"
+#include "kernels/cuda/slot_plan.h"
 
 namespace gemmad::cuda {
 
 namespace {
 constexpr std::size_t kSlotBytes = 16u << 20;
 constexpr std::size_t kNumSlots = 3;
+constexpr std::size_t kPieceBytes = 256u << 10;  // that one thread fills at a time
 }  // namespace
 
 Staging::Staging(int num_threads) : pool_(num_threads) {
@@ -16,37 +16,22 @@ Staging::Staging(int num_threads) : pool_(num_threads) {
     slots_.push_back({PinnedBuffer(kSlotBytes), OwnedEvent()});
 }
 
-void Staging::copy(TensorView dst, const ConstMatrixView& src, cudaStream_t stream) {
-  const auto element_bytes = static_cast<std::int64_t>(size_bytes(dst.dtype));
-  const auto per_slot = static_cast<std::int64_t>(kSlotBytes) / element_bytes;
+void Staging::copy(TensorView dst, std::span<const ConstMatrixView> parts, cudaStream_t stream) {
   auto* to = dst.as<std::byte>();
-  const auto put = [&](const ConstMatrixView& piece) {
-    send(to, piece, dst.dtype, stream);
-    to += piece.rows * piece.columns * element_bytes;
-  };
-  const std::int64_t rows_per_slot = src.columns > 0 ? per_slot / src.columns : src.rows;
-  if (src.rows == 0 || src.columns == 0) return;
-  if (rows_per_slot > 0) {
-    for (std::int64_t row = 0; row < src.rows; row += rows_per_slot)
-      put(src.row_range(row, std::min(src.rows, row + rows_per_slot)));
-    return;
+  for (const SlotLoad& load : plan_slots(parts, size_bytes(dst.dtype), kSlotBytes, kPieceBytes)) {
+    Slot& slot = slots_[next_];
+    next_ = (next_ + 1) % slots_.size();
+    check_cuda(cudaEventSynchronize(slot.sent.get()), "wait for a copy to the device");
+    pool_.run(static_cast<std::int64_t>(load.pieces.size()), [&](std::int64_t index, int) {
+      const SlotPiece& piece = load.pieces[static_cast<std::size_t>(index)];
+      const Shape shape{piece.source.rows, piece.source.columns};
+      cpu::convert_here({slot.buffer.data() + piece.offset_bytes, dst.dtype, shape}, piece.source);
+    });
+    check_cuda(cudaMemcpyAsync(to, slot.buffer.data(), load.size_bytes, cudaMemcpyHostToDevice, stream),
+               "copy to the device");
+    check_cuda(cudaEventRecord(slot.sent.get(), stream), "cudaEventRecord");
+    to += load.size_bytes;
   }
-  for (std::int64_t row = 0; row < src.rows; ++row) {
-    for (std::int64_t column = 0; column < src.columns; column += per_slot) {
-      put(src.row_range(row, row + 1).column_range(column, std::min(src.columns, column + per_slot)));
-    }
-  }
-}
-
-void Staging::send(std::byte* to, const ConstMatrixView& piece, DType dtype, cudaStream_t stream) {
-  Slot& slot = slots_[next_];
-  next_ = (next_ + 1) % slots_.size();
-  check_cuda(cudaEventSynchronize(slot.sent.get()), "wait for a copy to the device");
-  const TensorView staged{slot.buffer.data(), dtype, {piece.rows, piece.columns}};
-  cpu::convert(pool_, staged, piece);
-  check_cuda(cudaMemcpyAsync(to, staged.data, staged.size_bytes(), cudaMemcpyHostToDevice, stream),
-             "copy to the device");
-  check_cuda(cudaEventRecord(slot.sent.get(), stream), "cudaEventRecord");
 }
 
 }  // namespace gemmad::cuda

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernels/base/tensor.h"
@@ -19,17 +20,16 @@ class Staging {
   /// `num_threads`: that fill, the caller's included.
   explicit Staging(int num_threads);
 
-  /// dst := convert(src), types as Ops::upload takes them. dst on the device, contiguous; src on the host. On
-  /// return src has been read; dst is complete when what is on `stream` is done. May wait for earlier copies.
-  void copy(TensorView dst, const ConstMatrixView& src, cudaStream_t stream);
+  /// dst := convert(parts, on top of each other), types as Ops::upload takes them. dst on the device,
+  /// contiguous; parts on the host. On return they have been read; dst is complete when what is on `stream`
+  /// is done. May wait for earlier copies.
+  void copy(TensorView dst, std::span<const ConstMatrixView> parts, cudaStream_t stream);
 
  private:
   struct Slot {
     PinnedBuffer buffer;
     OwnedEvent sent;
   };
-  void send(std::byte* to, const ConstMatrixView& piece, DType dtype, cudaStream_t stream);
-
   cpu::ThreadPool pool_;
   std::vector<Slot> slots_;
   std::size_t next_ = 0;

@@ -238,6 +238,33 @@ TEST_CASE("upload_matrix takes a part of a matrix of any type, row by row") {
   CHECK((testing.get(out.view) == expected));
 }
 
+TEST_CASE("upload_stack puts parts of matrices on top of each other, of any type") {
+  OpTesting testing(3);
+  std::vector<float> values = random_values(20 * 9, 4);
+  std::vector<std::uint16_t> bf16;
+  for (float& value : values) {
+    bf16.push_back(f32_to_bf16(value));
+    value = bf16_to_f32(bf16.back());
+  }
+  const ConstMatrixView wide{values.data(), DType::kF32, 20, 9, 9};
+  const ConstMatrixView narrow{bf16.data(), DType::kBF16, 20, 9, 9};
+  const std::vector<ConstMatrixView> parts = {wide.row_range(2, 5), narrow.row_range(0, 0),
+                                              narrow.row_range(7, 8), wide.row_range(0, 20)};
+  const DeviceTensor out = testing.empty({24, 9});
+  testing.ops().upload_stack(out.view, parts, testing.stream());
+  std::vector<float> expected(values.begin() + 2 * 9, values.begin() + 5 * 9);
+  expected.insert(expected.end(), values.begin() + 7 * 9, values.begin() + 8 * 9);
+  expected.insert(expected.end(), values.begin(), values.end());
+  CHECK((testing.get(out.view) == expected));
+
+  const auto refused = [&](const Shape& shape, std::vector<ConstMatrixView> of) {
+    const DeviceTensor to = testing.empty(shape);
+    return refusal([&] { testing.ops().upload_stack(to.view, of, testing.stream()); });
+  };
+  CHECK(mentions(refused({23, 9}, parts), "dst has shape [23, 9]"));
+  CHECK(mentions(refused({3, 8}, {wide.row_range(0, 3)}), "a part has shape [3, 9]"));
+}
+
 TEST_CASE("upload_matrix of no rows or no columns does nothing") {
   OpTesting testing;
   const DeviceTensor whole = testing.put(random_values(12, 1), {3, 4});
