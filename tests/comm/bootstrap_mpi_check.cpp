@@ -160,7 +160,8 @@ int run() {
     check_places(*bootstrap);
     check_all_gather(*bootstrap);
     check_exchange(*bootstrap);
-    for (const auto check : {check_broadcast, check_sums, check_order_of_sums, check_subgroups, check_chain})
+    for (const auto check :
+         {check_broadcast, check_sums, check_order_of_sums, check_gathering, check_subgroups, check_chain})
       check(*bootstrap, transport);
     check_announcements(*bootstrap);
     // A rank on another node cannot be rung: it looks often, which costs more.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,26 @@ void check_group_sum(Collectives& group, std::size_t own, std::size_t num_member
           "the sum of " + std::to_string(size) + " elements is that of the members in their order");
 }
 
+/// Bytes too are gathered, and what does not fit is refused before anything is sent.
+void check_gathering_of_bytes(Collectives& group, std::size_t own, std::size_t num_members) {
+  std::uint8_t mine = static_cast<std::uint8_t>(own + 1);
+  std::vector<std::uint8_t> all(num_members);
+  const auto room = [&](std::size_t size) {
+    return TensorView{all.data(), DType::kU8, Shape{static_cast<std::int64_t>(size)}};
+  };
+  const TensorView part{&mine, DType::kU8, Shape{1}};
+  group.all_gather(part, room(num_members), kNoStream);
+  for (std::size_t member = 0; member < num_members; ++member)
+    require(all[member] == member + 1, "a byte of each");
+  bool refused = false;
+  try {
+    group.all_gather(part, room(num_members - 1), kNoStream);
+  } catch (const std::invalid_argument&) {
+    refused = true;
+  }
+  require(refused, "there is room for all parts");
+}
+
 }  // namespace
 
 void check_broadcast(Bootstrap& bootstrap, const Transport& transport) {
@@ -96,6 +117,33 @@ void check_order_of_sums(Bootstrap& bootstrap, const Transport& transport) {
     for (const std::int64_t size : kSizes)
       check_group_sum(*group, own, static_cast<std::size_t>(bootstrap.info().num_ranks), size);
   }
+}
+
+void check_gathering(Bootstrap& bootstrap, const Transport& transport) {
+  // The highest rank first: parts come in the order of the members, which is not that of the ranks.
+  std::vector<int> members = all_ranks(bootstrap);
+  std::reverse(members.begin(), members.end());
+  const auto own = members.size() - 1 - static_cast<std::size_t>(bootstrap.info().rank);
+  const auto group = transport.group(members, kTimeout);
+  for (const std::int64_t size : kSizes) {
+    std::vector<float> expected;
+    for (std::size_t member = 0; member < members.size(); ++member) {
+      const std::vector<float> part = contribution(member, size);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    std::vector<float> mine = contribution(own, size);
+    std::vector<float> all(expected.size());
+    group->all_gather(view(mine), view(all), kNoStream);
+    require(same_bytes(all, expected),
+            std::to_string(size) + " elements come from each, member after member");
+
+    std::fill(all.begin(), all.end(), 0.0f);
+    float* const place = all.data() + own * mine.size();
+    std::copy(mine.begin(), mine.end(), place);
+    group->all_gather({place, DType::kF32, Shape{size}}, view(all), kNoStream);
+    require(same_bytes(all, expected), "what is in its place already is as good");
+  }
+  check_gathering_of_bytes(*group, own, members.size());
 }
 
 void check_subgroups(Bootstrap& bootstrap, const Transport& transport) {

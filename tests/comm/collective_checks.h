@@ -19,6 +19,8 @@ void check_broadcast(Bootstrap& bootstrap, const Transport& transport);
 void check_sums(Bootstrap& bootstrap, const Transport& transport);
 /// Sums are rounded in the order of the members, to the same bytes everywhere.
 void check_order_of_sums(Bootstrap& bootstrap, const Transport& transport);
+/// Every member's part comes to its place, also where it is there already; a tensor without room is refused.
+void check_gathering(Bootstrap& bootstrap, const Transport& transport);
 /// Groups of some of the ranks, in any order, work at the same time and keep to themselves.
 void check_subgroups(Bootstrap& bootstrap, const Transport& transport);
 /// What goes down a chain of members arrives as it was.

@@ -42,6 +42,10 @@ TEST_CASE("Sums are made in the order of the members and are the same bytes on a
   on_every_size(check_order_of_sums);
 }
 
+TEST_CASE("A group's gathering puts every member's part in its place") {
+  on_every_size(check_gathering);
+}
+
 TEST_CASE("Groups of some ranks keep to themselves and number their members in their own order") {
   on_every_size(check_subgroups);
 }
@@ -113,7 +117,17 @@ TEST_CASE("One rank's groups leave tensors as they are") {
   std::vector<float> values = {1, 2, 3};
   group->broadcast(view(values), 0, kNoStream);
   group->all_reduce(view(values), kNoStream);
+  group->all_gather(view(values), view(values), kNoStream);
   CHECK(values == std::vector<float>{1, 2, 3});
+}
+
+TEST_CASE("One rank's gathering is refused where it would have to copy") {
+  const auto group = one_rank_transport().group({0}, kTimeout);
+  std::vector<float> values = {1, 2, 3};
+  std::vector<float> elsewhere(3);
+  CHECK_THROWS_AS(group->all_gather(view(values), view(elsewhere), kNoStream), std::invalid_argument);
+  CHECK_THROWS_AS(group->all_gather({values.data(), DType::kF32, Shape{2}}, view(values), kNoStream),
+                  std::invalid_argument);
 }
 
 TEST_CASE("One rank's groups know no other member") {
