@@ -97,8 +97,10 @@ class NcclCollectives final : public Collectives {
   ~NcclCollectives() override {
     if (communicator_ == nullptr) return;
     try {
-      // It waits for the others to do the same. They have other ways to learn that a member is lost.
-      with_patience(timeout_, [communicator = communicator_] { return ncclCommDestroy(communicator); });
+      // It waits for the others to do the same, who may be lost: the process must still end within seconds.
+      constexpr milliseconds kPatience{3'000};
+      with_patience(std::min(timeout_, kPatience),
+                    [communicator = communicator_] { return ncclCommDestroy(communicator); });
     } catch (const std::exception&) {
       // No thread to be had: it stays.
     }

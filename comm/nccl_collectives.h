@@ -20,7 +20,7 @@ struct NcclOptions {
 ///
 /// BootstrapError names the call, the ranks and NCCL's reason, or what did not come within the timeout; the
 /// group is then aborted and takes no more calls. Destroying a group waits for its work and for the others to
-/// destroy theirs, for the timeout at most; it throws nothing.
+/// destroy theirs, for three seconds at most; it throws nothing.
 Transport nccl_transport(Bootstrap& bootstrap, const NcclOptions& options = {});
 
 }  // namespace gemmad

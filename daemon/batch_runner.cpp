@@ -8,6 +8,7 @@
 
 #include "daemon/gather.h"
 #include "daemon/rank_status.h"
+#include "kernels/base/device_error.h"
 
 namespace gemmad {
 
@@ -177,6 +178,8 @@ void BatchRunner::compute_cut(Cut cut, std::vector<Reserved>& jobs, Deployment& 
     tokens_ += static_cast<std::uint64_t>(gemmad::compute_cut(in_hand, deployment.in_hand(cut), ops_));
   } catch (const BootstrapError&) {
     throw;  // a rank is lost
+  } catch (const DeviceError&) {
+    throw;  // and so is this one's device: the other ranks will miss it
   } catch (const std::exception& error) {
     const std::string text = error.what();
     // Ranks that wait for this one in the pass will only see that it is out of step.

@@ -56,7 +56,7 @@ class BatchRunner {
 
   /// Collective. A job that some rank refuses, or that a rank which computes alone fails to compute, fails
   /// alike on all ranks; the runner is as good as before. Throws BootstrapError when a rank is lost, or fails
-  /// where others of its replica wait for it: fatal.
+  /// where others of its replica wait for it, DeviceError when this rank's device failed: fatal.
   BatchReport run(const Batch& batch, Deployment& deployment);
 
   /// Tells the readers of jobs that will not run. Not collective.

@@ -3,17 +3,18 @@
 
 #include <cuda_runtime_api.h>
 
-#include <stdexcept>
 #include <string>
+
+#include "kernels/base/device_error.h"
 
 namespace gemmad::cuda {
 
-/// A CUDA call failed, or work on the device that was put there before it. what() names the call and CUDA's
-/// reason. Most leave the device unusable for this process: fatal.
-class CudaError : public std::runtime_error {
+/// A CUDA call failed, or work on the device that was put there before. what() names the call and CUDA's
+/// reason.
+class CudaError : public DeviceError {
  public:
   CudaError(cudaError_t error, const std::string& what_failed)
-      : std::runtime_error(what_failed + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error)),
+      : DeviceError(what_failed + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error)),
         error_(error) {}
   cudaError_t error() const { return error_; }
 

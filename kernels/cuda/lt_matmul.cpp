@@ -20,7 +20,7 @@ std::int64_t common_alignment(Values... values) {
 }  // namespace
 
 CublasError::CublasError(cublasStatus_t status, const std::string& what_failed)
-    : std::runtime_error(what_failed + ": " + cublasLtGetStatusString(status)) {}
+    : DeviceError(what_failed + ": " + cublasLtGetStatusString(status)) {}
 
 ProductShape product_shape(const ConstTensorView& x, const ConstMatrixView& w, const MatrixView& y) {
   const auto address = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data); };

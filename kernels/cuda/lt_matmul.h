@@ -17,7 +17,7 @@
 namespace gemmad::cuda {
 
 /// A cuBLASLt call failed. what() names it and the library's reason.
-class CublasError : public std::runtime_error {
+class CublasError : public DeviceError {
  public:
   CublasError(cublasStatus_t status, const std::string& what_failed);
 };
