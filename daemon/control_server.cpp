@@ -170,8 +170,9 @@ void ControlServer::handle(ClientId client, const RequestId& id, const EncodeReq
   queued.submitted = now;
   queued.deadline = now + std::chrono::milliseconds(request.deadline_ms.value_or(facts_.config.deadline_ms));
   Owed owed{client, {id, request.name, request.return_input_ids, {}, now}};
-  for (const JobPrompt& prompt : queued.job.prompts) {
-    if (request.return_input_ids) owed.context.input_ids.push_back(prompt.ids);
+  if (request.return_input_ids) {
+    for (const JobPrompt& prompt : queued.job.prompts)
+      owed.context.input_ids.push_back(prompt.ids);
   }
   const JobQueue::Admission admission = parts_.queue.push(std::move(queued));
   if (admission != JobQueue::Admission::kAdmitted)

@@ -30,14 +30,6 @@ std::uint64_t DeviceDelivery::staging_bytes(std::int64_t hidden_size, const Ops&
   return static_cast<std::uint64_t>(kChunkRows * hidden_size) * gemmad::size_bytes(ops.compute_dtype());
 }
 
-std::uint64_t DeviceDelivery::size_bytes() const {
-  std::uint64_t total = 0;
-  for (const auto& link : links_) {
-    if (link) total += link->staging.size_bytes();
-  }
-  return total;
-}
-
 template <typename Step>
 void DeviceDelivery::in_chunks(std::int64_t first_row, std::int64_t num_rows, const Step& step) {
   for (std::int64_t row = 0; row < num_rows; row += kChunkRows)

@@ -49,7 +49,6 @@ class DeviceDelivery {
 
   /// Device memory that one receiving route takes.
   static std::uint64_t staging_bytes(std::int64_t hidden_size, const Ops& ops);
-  std::uint64_t size_bytes() const;
 
  private:
   struct Link {

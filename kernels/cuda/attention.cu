@@ -2,7 +2,6 @@
 // the copy engine bring the blocks; warpgroups multiply them: the scores of the next block are computed while
 // the values of this one are added. Two thread blocks of a cluster can share a tile, each with half of its
 // keys: then a long sequence's last tiles do not keep the others waiting.
-#include <cudaTypedefs.h>
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/tensor_map_encoder.h"
 #include "kernels/cuda/wgmma.h"
 
 namespace gemmad::cuda {
@@ -285,26 +285,16 @@ __global__ __launch_bounds__(T::kThreads, 1) void attend(const __grid_constant__
 
 // A map of rows of bf16 in three dimensions: 64 columns of a head, a head, a row. Zeros beyond.
 CUtensorMap describe_boxes(ConstTensorView qkv, std::int64_t head_dim, int box_heads, int box_rows) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
-                                                &found),
-               "cudaGetDriverEntryPointByVersion cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess)
-      throw CudaError(cudaErrorNotSupported, "cuTensorMapEncodeTiled");
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-  }();
   const auto size = static_cast<cuuint64_t>(head_dim), width = static_cast<cuuint64_t>(qkv.shape[1]);
   const cuuint64_t extents[] = {size, width / size, static_cast<cuuint64_t>(qkv.shape[0])};
   const cuuint64_t strides[] = {size * 2, width * 2};
   const cuuint32_t box[] = {kPanel, static_cast<cuuint32_t>(box_heads), static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t element_strides[] = {1, 1, 1};
   CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(qkv.data), extents, strides, box,
-             element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = tensor_map_encoder()(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(qkv.data), extents, strides, box,
+      element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) throw CudaError(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
   return map;
 }

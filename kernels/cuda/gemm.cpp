@@ -85,8 +85,11 @@ void Gemm::load() {
   if (!plan_file_.empty()) plans_.add(GemmPlans::read(plan_file_));
 }
 
-std::optional<std::string> Gemm::save() const {
-  return plan_file_.empty() ? std::nullopt : plans_.write(plan_file_);
+std::optional<std::string> Gemm::save() {
+  if (plan_file_.empty() || !has_new_plans_) return std::nullopt;
+  const std::optional<std::string> problem = plans_.write(plan_file_);
+  has_new_plans_ = problem.has_value();
+  return problem;
 }
 
 void Gemm::run(const GemmCall& call, cudaStream_t stream) {
@@ -175,6 +178,7 @@ void Gemm::tune(GemmCall call, std::span<const ConstMatrixView> weights, cudaStr
     if (ms >= best) continue;
     best = ms;
     plans_.set(product, plan);
+    has_new_plans_ = true;
   }
   ready_.erase(product);
 }

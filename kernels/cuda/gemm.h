@@ -45,8 +45,9 @@ class Gemm {
   void tune(GemmCall call, std::span<const ConstMatrixView> weights, cudaStream_t stream);
   /// Takes plans from the file, for products that have none.
   void load();
-  /// Writes the plans. Returns what went wrong, if anything.
-  std::optional<std::string> save() const;
+  /// Writes the plans, if one was found since they were read or written. Returns what went wrong, if
+  /// anything.
+  std::optional<std::string> save();
 
   /// Device memory that products work in, taken with the first.
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
@@ -70,6 +71,7 @@ class Gemm {
   std::shared_ptr<Memory> memory_;
   std::filesystem::path plan_file_;  // empty: none
   GemmPlans plans_;
+  bool has_new_plans_ = false;  // that the file has not
   cublasLtHandle_t handle_ = nullptr;
   std::map<Product, Ready> ready_;
   Buffer workspace_;

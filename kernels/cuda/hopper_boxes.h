@@ -1,13 +1,12 @@
 // What the kernels of hopper_gemm.cu have the tensor copy engine move, described to it. For that file only.
 #pragma once
 
-#include <cudaTypedefs.h>
-
 #include <array>
 
 #include "kernels/base/tensor.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/hopper_gemm_output.h"
+#include "kernels/cuda/tensor_map_encoder.h"
 
 namespace gemmad::cuda::hopper_gemm_kernel {
 
@@ -24,26 +23,16 @@ struct Boxes {
 /// Describes them to the copy engine; zeros beyond the tensor.
 template <int kRank>
 CUtensorMap describe(const Boxes<kRank>& boxes) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault,
-                                                &found),
-               "cudaGetDriverEntryPointByVersion cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess)
-      throw CudaError(cudaErrorNotSupported, "cuTensorMapEncodeTiled");
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-  }();
   std::array<cuuint64_t, kRank - 1> strides;
   for (std::size_t i = 0; i < strides.size(); ++i)
     strides[i] = boxes.strides[i] * 2;  // bytes
   std::array<cuuint32_t, kRank> element_strides;
   element_strides.fill(1);
   CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kRank, boxes.data, boxes.extents.data(), strides.data(),
-             boxes.box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, boxes.swizzle,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = tensor_map_encoder()(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kRank, boxes.data, boxes.extents.data(), strides.data(),
+      boxes.box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, boxes.swizzle,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) throw CudaError(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
   return map;
 }

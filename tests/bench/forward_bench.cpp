@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "daemon/model/model_files.h"
 #include "daemon/model/text_encoder.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/bench/prompt_lengths.h"
 #include "tests/support/random_source.h"
 
 namespace gemmad {
@@ -34,14 +34,6 @@ struct Options {
   int rounds = 7;
 };
 
-std::vector<std::int64_t> parse_numbers(const std::string& text, char separator) {
-  std::vector<std::int64_t> numbers;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);)
-    numbers.push_back(std::stoll(part));
-  return numbers;
-}
-
 Options parse_options(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -54,10 +46,7 @@ Options parse_options(int argc, char** argv) {
     } else if (flag == "--rounds") {
       options.rounds = std::stoi(value);
     } else if (flag == "--tokens") {
-      options.batches.clear();
-      std::istringstream stream(value);
-      for (std::string part; std::getline(stream, part, ',');)
-        options.batches.push_back(parse_numbers(part, '+'));
+      options.batches = parse_batches(value);
     } else {
       throw std::invalid_argument("unknown option " + flag);
     }

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -20,6 +19,7 @@
 #include "daemon/model/random_weights.h"
 #include "daemon/model/text_encoder.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "tests/bench/prompt_lengths.h"
 
 namespace gemmad {
 namespace {
@@ -32,14 +32,6 @@ struct Options {
   std::vector<Lengths> batches = {{16}, {128}, {128, 128}, {1024}, {1024, 1024}};
   int rounds = 30;
 };
-
-Lengths parse_numbers(const std::string& text, char separator) {
-  Lengths numbers;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);)
-    numbers.push_back(std::stoll(part));
-  return numbers;
-}
 
 Preset parse_preset(const std::string& text) {
   for (Preset preset : {Preset::kGemma3_270m, Preset::kGemma3_1b, Preset::kGemma3_4b, Preset::kGemma3_12b,
@@ -62,10 +54,7 @@ Options parse_options(int argc, char** argv) {
     } else if (flag == "--rounds") {
       options.rounds = std::stoi(value);
     } else if (flag == "--tokens") {
-      options.batches.clear();
-      std::istringstream stream(value);
-      for (std::string part; std::getline(stream, part, ',');)
-        options.batches.push_back(parse_numbers(part, '+'));
+      options.batches = parse_batches(value);
     } else {
       throw std::invalid_argument("unknown option " + flag);
     }
