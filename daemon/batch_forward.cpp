@@ -93,13 +93,38 @@ std::vector<Transfer> transfers_of(const Run& run, const Wanted& wanted) {
   return transfers;
 }
 
+/// A transfer that this rank takes part in, as its source or as a receiver.
+struct Hop {
+  const Transfer* transfer = nullptr;
+  bool is_outgoing = false;
+};
+
+/// All that travels from and to this rank while a run is computed, by rising states and routes. Every rank
+/// keeps to that order, whatever it sends and receives: a transfer waits on the device until all have put it
+/// there, and putting other work there (a kernel's first use, a recording) may wait for the device. So two
+/// ranks that each began with their own would wait for each other for ever.
+std::vector<Hop> hops_of(const CutInHand& cut, const std::vector<Transfer>& outgoing,
+                         const std::vector<Transfer>& incoming) {
+  std::vector<Hop> hops;
+  if (cut.delivery == nullptr) return hops;
+  for (const Transfer& transfer : outgoing) {
+    if (cut.delivery->sends(transfer.route)) hops.push_back({&transfer, true});
+  }
+  for (const Transfer& transfer : incoming)
+    hops.push_back({&transfer, false});
+  std::sort(hops.begin(), hops.end(), [](const Hop& a, const Hop& b) {
+    return std::tie(a.transfer->state, a.transfer->route) < std::tie(b.transfer->state, b.transfer->route);
+  });
+  return hops;
+}
+
 /// Writes the hidden states of a pass to their places, and hands them on, as they come.
 class RunSink final : public HiddenStateSink {
  public:
-  /// `own`: of the run that is computed; `incoming`: what others compute meanwhile, by rising states.
+  /// `own`: of the run that is computed; `incoming`: what others compute meanwhile.
   RunSink(const CutInHand& cut, Ops& ops, const std::vector<Transfer>& own,
           const std::vector<Transfer>& incoming)
-      : cut_(cut), ops_(ops), own_(own), incoming_(incoming) {}
+      : cut_(cut), ops_(ops), own_(own), hops_(hops_of(cut, own, incoming)) {}
 
   /// Copies go beside the computation of the next state. The stream waits for those of the state before,
   /// whose memory the next but one takes.
@@ -108,12 +133,10 @@ class RunSink final : public HiddenStateSink {
     if (!is_kept) hold(ops_.stream());
     ops_.wait_for(copies, ready);
     for (const Transfer& transfer : own_) {
-      if (transfer.state != index) continue;
-      if (cut_.routes->routes()[transfer.route].is_writer(cut_.rank)) write(transfer, x, copies);
-      if (cut_.delivery != nullptr && cut_.delivery->sends(transfer.route))
-        cut_.delivery->send(transfer.route, x, transfer.first_row(), transfer.num_rows(), ready);
+      if (transfer.state == index && cut_.routes->routes()[transfer.route].is_writer(cut_.rank))
+        write(transfer, x, copies);
     }
-    receive_until(index, ready);
+    take_hops(index, x, ready);
   }
 
   /// What is put on `stream` from now on finds all states of before copied and sent.
@@ -122,17 +145,24 @@ class RunSink final : public HiddenStateSink {
     if (cut_.delivery != nullptr) cut_.delivery->hold(stream);
   }
 
-  /// Takes up what comes of states up to `index`. Ranks that compute the same state at the same time wait for
-  /// each other least if none looks out for another's before it has its own.
-  void receive_until(std::int64_t index, const std::optional<Moment>& gate) {
-    for (; next_ < incoming_.size() && incoming_[next_].state <= index; ++next_) {
-      const Transfer& transfer = incoming_[next_];
-      cut_.delivery->receive(transfer.route, transfer.first_row(), transfer.num_rows(), transfer.pieces,
-                             gate);
+  /// Takes up what comes of states up to `index`, none of which this rank computes.
+  void receive_until(std::int64_t index) { take_hops(index, {}, std::nullopt); }
+
+ private:
+  /// `x`, there at `ready`, is state `index`, where this rank computes it. What others compute of it is looked
+  /// out for from then on: ranks that work on the same state wait for each other least so.
+  void take_hops(std::int64_t index, const ConstTensorView& x, const std::optional<Moment>& ready) {
+    for (; next_ < hops_.size() && hops_[next_].transfer->state <= index; ++next_) {
+      const Transfer& transfer = *hops_[next_].transfer;
+      if (hops_[next_].is_outgoing) {
+        cut_.delivery->send(transfer.route, x, transfer.first_row(), transfer.num_rows(), *ready);
+      } else {
+        cut_.delivery->receive(transfer.route, transfer.first_row(), transfer.num_rows(), transfer.pieces,
+                               ready);
+      }
     }
   }
 
- private:
   void write(const Transfer& transfer, const ConstTensorView& x, Stream copies) {
     const std::int64_t width = x.shape[1];
     const auto row_bytes = width * static_cast<std::int64_t>(size_bytes(x.dtype));
@@ -146,7 +176,7 @@ class RunSink final : public HiddenStateSink {
   const CutInHand& cut_;
   Ops& ops_;
   const std::vector<Transfer>& own_;
-  const std::vector<Transfer>& incoming_;
+  const std::vector<Hop> hops_;
   std::size_t next_ = 0;
 };
 
@@ -161,8 +191,6 @@ std::vector<Transfer> incoming_of(const CutInHand& cut, const std::vector<std::v
         transfers_of(of_replica[number], [&](std::size_t route) { return cut.delivery->receives(route); });
     std::move(of_run.begin(), of_run.end(), std::back_inserter(incoming));
   }
-  std::stable_sort(incoming.begin(), incoming.end(),
-                   [](const Transfer& a, const Transfer& b) { return a.state < b.state; });
   return incoming;
 }
 
@@ -198,10 +226,10 @@ std::int64_t compute_cut(std::span<const JobInHand> jobs, const CutInHand& cut, 
     if (computes) {
       sink.hold(ops.stream());
       // States of the layers before this part's, which those wait to get rid of.
-      sink.receive_until(cut.part->encoder->first_state() - 1, std::nullopt);
+      sink.receive_until(cut.part->encoder->first_state() - 1);
       num_tokens += forward((*own)[number], cut, sink);
     }
-    sink.receive_until(std::numeric_limits<std::int64_t>::max(), std::nullopt);
+    sink.receive_until(std::numeric_limits<std::int64_t>::max());
   }
   if (cut.part != nullptr) cut.part->links->wait(ops.stream());
   ops.synchronize(ops.stream());

@@ -158,6 +158,7 @@ __device__ __forceinline__ void prepare_barriers(const Places<T>& places) {
   // In the first round the keys in slot 0 are told of by the panels' barriers: that phase of the slot's own
   // ends here, so that its phases are the rounds, as every slot's are.
   hopper::arrive(places.came(0));
+  hopper::wait(places.came(0), 0);  // its next phase is begun by this thread
   hopper::publish_barriers();
 }
 
