@@ -149,8 +149,8 @@ class RunSink final : public HiddenStateSink {
   void receive_until(std::int64_t index) { take_hops(index, {}, std::nullopt); }
 
  private:
-  /// `x`, there at `ready`, is state `index`, where this rank computes it. What others compute of it is looked
-  /// out for from then on: ranks that work on the same state wait for each other least so.
+  /// `x`, there at `ready`, is state `index`, where this rank computes it. What others compute of it is
+  /// looked out for from then on: ranks that work on the same state wait for each other least so.
   void take_hops(std::int64_t index, const ConstTensorView& x, const std::optional<Moment>& ready) {
     for (; next_ < hops_.size() && hops_[next_].transfer->state <= index; ++next_) {
       const Transfer& transfer = *hops_[next_].transfer;

@@ -150,7 +150,7 @@ void Ops::rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorV
   const Checker check("rms_norm", compute_dtype());
   check.rank("x", x, 2);
   check.tensor("x", x, x.shape);
-  check.tensor("weight", weight, Shape{x.shape[1]});
+  if (weight.data != nullptr) check.tensor("weight", weight, Shape{x.shape[1]});
   check.tensor("out", out, x.shape);
   check_eps(check, eps);
   if (out.data != x.data) check.apart("out", out, "x", x);
@@ -228,18 +228,19 @@ void Ops::norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_w
   do_norm_rope(qkv, heads, q_weight, k_weight, eps, rope, positions, stream);
 }
 
-void Ops::attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+void Ops::attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                     TensorView out, Stream stream) {
   const Checker check("attention", compute_dtype());
   check_heads(check, params.heads);
   check.rank("qkv", qkv, 2);
   check.tensor("qkv", qkv, Shape{qkv.shape[0], params.heads.qkv_width()});
-  check.tensor("begins", begins, Shape{qkv.shape[0]}, DType::kI32);
+  check.tensor("begins", spans.begins, Shape{qkv.shape[0]}, DType::kI32);
+  if (spans.ends.data != nullptr) check.tensor("ends", spans.ends, Shape{qkv.shape[0]}, DType::kI32);
   check.tensor("out", out, Shape{qkv.shape[0], params.heads.q_width()});
   check.apart("out", out, "qkv", qkv);
   if (!(params.window >= 0))
     check.fail("window is " + std::to_string(params.window) + ", must not be negative");
-  do_attention(qkv, begins, params, out, stream);
+  do_attention(qkv, spans, params, out, stream);
 }
 
 void Ops::geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) {
@@ -254,6 +255,129 @@ void Ops::geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Str
   }
   check.apart("out", out, "gate_up", gate_up);
   do_geglu(gate_up, block, out, stream);
+}
+
+void Ops::linear(const Linear& args, Stream stream) {
+  const Checker check("linear", compute_dtype());
+  check.rank("x", args.x, 2);
+  check.rank("w", args.w, 2);
+  const Shape out{args.x.shape[0], args.w.shape[0]};
+  check.tensor("x", args.x, args.x.shape);
+  check.tensor("w", args.w, Shape{out[1], args.x.shape[1]});
+  if (args.bias.data != nullptr) check.tensor("bias", args.bias, Shape{out[1]});
+  if (args.add.data != nullptr) check.tensor("add", args.add, out);
+  check.tensor("y", args.y, out);
+  check.apart("y", args.y, "x", args.x);
+  check.apart("y", args.y, "w", args.w);
+  if (args.add.data != args.y.data) check.apart("y", args.y, "add", args.add);
+  do_linear(args, stream);
+}
+
+void Ops::gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums, Stream stream) {
+  const Checker check("gemm_sums", compute_dtype());
+  check.rank("x", x, 2);
+  check.rank("w", w, 2);
+  check.tensor("x", x, x.shape);
+  check.tensor("w", w, Shape{w.shape[0], x.shape[1]});
+  check.tensor("sums", sums, Shape{x.shape[0], w.shape[0]}, DType::kF32);
+  check.apart("sums", sums, "x", x);
+  check.apart("sums", sums, "w", w);
+  do_gemm_sums(x, w, adds, sums, stream);
+}
+
+void Ops::add_bias(ConstTensorView sums, ConstTensorView bias, TensorView out, Stream stream) {
+  const Checker check("add_bias", compute_dtype());
+  check.rank("sums", sums, 2);
+  check.tensor("sums", sums, sums.shape, DType::kF32);
+  if (bias.data != nullptr) check.tensor("bias", bias, Shape{sums.shape[1]});
+  check.tensor("out", out, sums.shape);
+  check.apart("out", out, "sums", sums);
+  do_add_bias(sums, bias, out, stream);
+}
+
+void Ops::rms_rows(ConstTensorView x, ConstTensorView rows, float factor, float eps, TensorView out,
+                   Stream stream) {
+  const Checker check("rms_rows", compute_dtype());
+  check.rank("x", x, 2);
+  check.rank("rows", rows, 1);
+  check.tensor("x", x, x.shape);
+  check.tensor("rows", rows, rows.shape, DType::kI32);
+  check.tensor("out", out, Shape{rows.shape[0], x.shape[1]});
+  check_eps(check, eps);
+  check.apart("out", out, "x", x);
+  do_rms_rows(x, rows, factor, eps, out, stream);
+}
+
+void Ops::range_rows(ConstTensorView x, ConstTensorView rows, ConstTensorView bounds, float eps,
+                     TensorView scratch, TensorView out, Stream stream) {
+  const Checker check("range_rows", compute_dtype());
+  check.rank("x", x, 2);
+  check.rank("rows", rows, 1);
+  check.rank("scratch", scratch, 2);
+  check.tensor("x", x, x.shape);
+  check.tensor("rows", rows, rows.shape, DType::kI32);
+  check.tensor("scratch", scratch, Shape{scratch.shape[0], kRangeScratch}, DType::kF32);
+  check.tensor("bounds", bounds, Shape{scratch.shape[0] + 1}, DType::kI32);
+  check.tensor("out", out, Shape{rows.shape[0], x.shape[1]});
+  check_eps(check, eps);
+  check.apart("out", out, "x", x);
+  do_range_rows(x, rows, bounds, eps, scratch, out, stream);
+}
+
+void Ops::fill_registers(ConstTensorView features, ConstTensorView bounds, ConstTensorView registers,
+                         TensorView out, Stream stream) {
+  const Checker check("fill_registers", compute_dtype());
+  check.rank("features", features, 2);
+  check.rank("bounds", bounds, 1);
+  check.rank("registers", registers, 2);
+  check.rank("out", out, 2);
+  const std::int64_t width = features.shape[1];
+  check.tensor("features", features, features.shape);
+  check.tensor("bounds", bounds, bounds.shape, DType::kI32);
+  check.tensor("registers", registers, Shape{registers.shape[0], width});
+  check.tensor("out", out, Shape{out.shape[0], width});
+  const std::int64_t num_sequences = bounds.shape[0] - 1;
+  if (num_sequences < 1 || registers.shape[0] < 1 || out.shape[0] % num_sequences != 0) {
+    check.fail("out has " + std::to_string(out.shape[0]) + " rows for " + std::to_string(num_sequences) +
+               " sequences and " + std::to_string(registers.shape[0]) +
+               " registers; the rows must be a multiple of a sequence or more, and there must be a register");
+  }
+  check.apart("out", out, "features", features);
+  do_fill_registers(features, bounds, registers, out, stream);
+}
+
+void Ops::norm_rope_across(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                           ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs,
+                           Stream stream) {
+  const Checker check("norm_rope_across", compute_dtype());
+  check_heads(check, heads);
+  if (heads.num_heads != heads.num_kv_heads) {
+    check.fail("num_kv_heads is " + std::to_string(heads.num_kv_heads) + ", must be num_heads, " +
+               std::to_string(heads.num_heads));
+  }
+  check.rank("qkv", qkv, 2);
+  check.tensor("qkv", qkv, Shape{qkv.shape[0], heads.qkv_width()});
+  check.tensor("q_weight", q_weight, Shape{heads.q_width()});
+  check.tensor("k_weight", k_weight, Shape{heads.q_width()});
+  check_eps(check, eps);
+  check.rank("rope", rope, 2);
+  check.tensor("rope", rope, Shape{rope.shape[0], heads.q_width()});
+  if (rope.shape[0] < 1) check.fail("rope has no positions");
+  do_norm_rope_across(qkv, heads, q_weight, k_weight, eps, rope, pairs, stream);
+}
+
+void Ops::gate_heads(TensorView x, ConstTensorView logits, Stream stream) {
+  const Checker check("gate_heads", compute_dtype());
+  check.rank("x", x, 2);
+  check.rank("logits", logits, 2);
+  check.tensor("x", x, x.shape);
+  check.tensor("logits", logits, Shape{x.shape[0], logits.shape[1]});
+  if (logits.shape[1] < 1 || x.shape[1] % logits.shape[1] != 0) {
+    check.fail("x has " + std::to_string(x.shape[1]) + " columns, must be a multiple of logits', " +
+               std::to_string(logits.shape[1]));
+  }
+  check.apart("x", x, "logits", logits);
+  do_gate_heads(x, logits, stream);
 }
 
 }  // namespace gemmad

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -56,6 +57,21 @@ struct AttentionParams {
       0;  // a query sees at most this many keys, itself included; 0: all before it and itself
 };
 
+/// Which rows of a batch of packed sequences attention lets row n see: those from begins[n], where its
+/// sequence begins, up to ends[n], its window apart. The caller has checked them; else undefined on a device,
+/// OpError on the CPU.
+struct AttentionSpans {
+  ConstTensorView begins;  // [N] I32; rises, begins[n] <= n, and a sequence's first row has itself
+  ConstTensorView ends;    // [N] I32; rises, n < ends[n] <= the end of the sequence. No data: n + 1, causal
+};
+
+/// What a product may end with.
+enum class Activation : std::uint8_t { kNone, kGelu /* gelu_tanh, as in Ops::geglu */ };
+
+/// Which elements of a head rotary embeddings turn together, and by which of the C/2 frequencies of all heads
+/// (C = H S): i with i + S/2 of head h by frequency h S/2 + i; or 2i with 2i + 1 of all C by frequency i.
+enum class RopePairs : std::uint8_t { kHalves, kNeighbours };
+
 /// Operations on tensors of one device. All tensors are in memory() unless called "host"; all are contiguous,
 /// except that the rows of a MatrixView may lie apart.
 ///
@@ -97,7 +113,7 @@ class Ops : public Device {
   void embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out, Stream stream);
 
   /// out = x * rsqrt(mean(x^2) + eps) * (1 + weight), over the last axis. x, out [N, D], may be the same;
-  /// weight [D].
+  /// weight [D]; one without data counts as zeros.
   void rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out, Stream stream);
 
   /// A branch's end, its residual add, and the norm that the next branch begins with:
@@ -145,19 +161,70 @@ class Ops : public Device {
   void norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight, ConstTensorView k_weight,
                  float eps, ConstTensorView rope, ConstTensorView positions, Stream stream);
 
-  /// out = softmax(scale * q k^T) v for each head over packed sequences; causal, within the window. q head j
-  /// reads kv head j / (H / K). qkv [N, (H + 2K) S] as HeadLayout cuts it, after norm_rope; out [N, H S],
-  /// head by head; begins [N] I32: the sequence of row n begins at row begins[n] and sees itself alone. So
-  /// begins rises, begins[n] <= n, and a sequence's first row has itself (the caller has checked them; else
-  /// undefined on a device, OpError on the CPU).
-  void attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params, TensorView out,
-                 Stream stream);
+  /// out = softmax(scale * q k^T) v for each head over packed sequences, within the window. q head j reads kv
+  /// head j / (H / K). qkv [N, (H + 2K) S] as HeadLayout cuts it, with q and k as they are to be multiplied;
+  /// out [N, H S], head by head; what each row sees as AttentionSpans says.
+  void attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
+                 TensorView out, Stream stream);
 
   /// out = gelu_tanh(gate) * up. gate_up [N, 2F], a row = F / block blocks, one after another, each `block`
   /// columns of gate, then the same `block` columns of up; out [N, F]. `block` is positive and divides F.
   /// gelu_tanh(g) = g / 2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2/pi) (g +
   /// 0.044715 g^3))).
   void geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream);
+
+  // What follows turns hidden states into a diffusion transformer's embeddings.
+
+  /// y = activation(x W^T + bias) + add. x [N, I]; w [O, I]; bias [O], add [N, O]: no data, nothing is added;
+  /// y [N, O], may be `add`, overlaps nothing else.
+  struct Linear {
+    ConstTensorView x;
+    ConstTensorView w;
+    ConstTensorView bias;
+    Activation activation = Activation::kNone;
+    ConstTensorView add;
+    TensorView y;
+  };
+  void linear(const Linear& args, Stream stream);
+
+  /// sums = x W^T, or sums += x W^T with `adds`. x [N, I], w [O, I], sums [N, O] F32, which overlaps neither.
+  void gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums, Stream stream);
+
+  /// out = sums + bias. sums [N, C] F32; bias [C], no data: nothing; out [N, C].
+  void add_bias(ConstTensorView sums, ConstTensorView bias, TensorView out, Stream stream);
+
+  /// out[m, :] = factor * x[rows[m], :] * rsqrt(mean(x[rows[m], :]^2) + eps). x [N, D]; rows [M] I32, each in
+  /// [0, N) (the caller has checked them); out [M, D]. In bf16 the square, the mean, mean + eps, the root and
+  /// the product before the factor are rounded too (spec: LTX-2's V2 extractor).
+  void rms_rows(ConstTensorView x, ConstTensorView rows, float factor, float eps, TensorView out,
+                Stream stream);
+
+  /// For each sequence b, rows [bounds[b], bounds[b+1]) of out, over all its rows and columns at once:
+  ///   out[m, :] = 8 (x[rows[m], :] - mean_b) / (max_b - min_b + eps)
+  /// x [N, D]; rows [M] I32 as in rms_rows; bounds [B+1] I32 from 0 to M, rising; out [M, D]; scratch
+  /// [B, kRangeScratch] F32. In bf16 the sum behind the mean, max - min and that + eps are rounded too (spec:
+  /// LTX-2's V1 extractor).
+  void range_rows(ConstTensorView x, ConstTensorView rows, ConstTensorView bounds, float eps,
+                  TensorView scratch, TensorView out, Stream stream);
+  static constexpr std::int64_t kRangeScratch = 384;
+
+  /// Sequences of S rows each: features first, then registers, each at its own place.
+  ///   out[b S + p, :] = features[bounds[b] + p, :] for p < bounds[b+1] - bounds[b], else registers[p % R, :]
+  /// features [M, C]; bounds [B+1] I32 from 0 to M, rising by at most S; registers [R, C]; out [B S, C].
+  void fill_registers(ConstTensorView features, ConstTensorView bounds, ConstTensorView registers,
+                      TensorView out, Stream stream);
+
+  /// q := rope(rms_norm(q) * q_weight), the norm over all heads of a row at once; k likewise; v is left
+  /// alone. In place. qkv [N, 3C] as HeadLayout cuts it with as many kv heads as heads, C = H S; q_weight,
+  /// k_weight [C], head by head; rope [P, C], row p = C/2 cosines, then C/2 sines; row n has position n % P.
+  /// Rotation as in norm_rope; in bf16 the first product of each sum is rounded, with kNeighbours the second
+  /// too.
+  void norm_rope_across(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                        ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs,
+                        Stream stream);
+
+  /// x[n, h S + i] *= 2 sigmoid(logits[n, h]); in bf16 the sigmoid is rounded. x [N, H S], logits [N, H].
+  void gate_heads(TensorView x, ConstTensorView logits, Stream stream);
 
  protected:
   // The computations; arguments have been checked.
@@ -174,9 +241,23 @@ class Ops : public Device {
   virtual void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                             ConstTensorView k_weight, float eps, ConstTensorView rope,
                             ConstTensorView positions, Stream stream) = 0;
-  virtual void do_attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+  virtual void do_attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                             TensorView out, Stream stream) = 0;
   virtual void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) = 0;
+  virtual void do_linear(const Linear& args, Stream stream) = 0;
+  virtual void do_gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums,
+                            Stream stream) = 0;
+  virtual void do_add_bias(ConstTensorView sums, ConstTensorView bias, TensorView out, Stream stream) = 0;
+  virtual void do_rms_rows(ConstTensorView x, ConstTensorView rows, float factor, float eps, TensorView out,
+                           Stream stream) = 0;
+  virtual void do_range_rows(ConstTensorView x, ConstTensorView rows, ConstTensorView bounds, float eps,
+                             TensorView scratch, TensorView out, Stream stream) = 0;
+  virtual void do_fill_registers(ConstTensorView features, ConstTensorView bounds, ConstTensorView registers,
+                                 TensorView out, Stream stream) = 0;
+  virtual void do_norm_rope_across(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                                   ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs,
+                                   Stream stream) = 0;
+  virtual void do_gate_heads(TensorView x, ConstTensorView logits, Stream stream) = 0;
 };
 
 }  // namespace gemmad

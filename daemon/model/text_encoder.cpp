@@ -122,7 +122,7 @@ void TextEncoder::attend(std::int64_t layer, const Activations& a) {
     column += rows.rows;
   }
   ops_.norm_rope(a.qkv, heads, w.q_norm, w.k_norm, eps(), workspace_.rope(kind), a.positions, stream);
-  ops_.attention(a.qkv, a.begins, params, a.mixed, stream);
+  ops_.attention(a.qkv, {a.begins, {}}, params, a.mixed, stream);
 }
 
 /// What normalises the residual stream behind `layer`; no data where another part does.
