@@ -125,8 +125,32 @@ std::string default_socket_path() {
   return "/tmp/gemmad-" + std::to_string(::getuid()) + "/control.sock";
 }
 
+namespace {
+
+void validate_processor(const DaemonConfig& config, const std::string& source) {
+  const bool has_preset = config.processor_preset != ProcessorPreset::kNone;
+  if (has_preset && config.weights == Weights::kFiles) {
+    throw ConfigError::at_key(source, "processor_preset",
+                              "is '" + std::string(name(config.processor_preset)) +
+                                  "', which counts for random weights alone; weights is 'files'");
+  }
+  if (!config.embeddings_processor.empty() && config.weights == Weights::kRandom) {
+    throw ConfigError::at_key(source, "embeddings_processor",
+                              "names '" + printable(config.embeddings_processor) +
+                                  "', but weights is 'random': name a processor_preset instead");
+  }
+  if (!config.projections.empty() && config.embeddings_processor.empty()) {
+    throw ConfigError::at_key(source, "projections",
+                              "names '" + printable(config.projections) +
+                                  "', which counts for an embeddings_processor alone; there is none");
+  }
+}
+
+}  // namespace
+
 void validate_for_run(const DaemonConfig& config) {
   static const std::string kSource = "configuration";
+  validate_processor(config, kSource);
   const bool has_preset = config.preset != Preset::kNone;
   if (config.weights == Weights::kFiles) {
     if (config.model.empty())

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config_error.h"
+#include "config/processor_config.h"
 
 namespace gemmad {
 
@@ -37,6 +38,9 @@ struct DaemonConfig {
   Weights weights = Weights::kFiles;
   std::int64_t weights_seed = 1;
   Preset preset = Preset::kNone;
+  std::string embeddings_processor;
+  std::string projections;
+  ProcessorPreset processor_preset = ProcessorPreset::kNone;
   Mode mode = Mode::kBatchParallel;
   Strategy strategy = Strategy::kTensor;
   std::int64_t ranks_per_replica = 0;
@@ -83,7 +87,7 @@ DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
 std::string default_socket_path();
 
 /// What a running daemon needs beyond what parses: `model`, or with random weights either `model` or
-/// `preset`, and no `preset` that would count for nothing. Throws ConfigError.
+/// `preset`, and no preset or file that would count for nothing. Throws ConfigError.
 void validate_for_run(const DaemonConfig& config);
 
 /// `config` with the keys of the object `change` set, checked as a whole. Throws ConfigError.
@@ -106,6 +110,7 @@ std::string_view name(Strategy strategy);
 std::string_view name(Segments segments);
 std::string_view name(Weights weights);
 std::string_view name(Preset preset);
+std::string_view name(ProcessorPreset preset);
 std::string_view name(WeightsCache cache);
 std::string_view name(DeviceChoice device);
 std::string_view name(LogLevel level);

@@ -1,12 +1,14 @@
 #include "daemon/announcement.h"
 
+#include <array>
+
 #include "daemon/byte_codec.h"
 
 namespace gemmad {
 
 namespace {
 
-constexpr std::uint32_t kFormat = 0x67640002;
+constexpr std::uint32_t kFormat = 0x67640003;
 
 void write_prompt(ByteWriter& out, const JobPrompt& prompt) {
   out.array(std::span<const std::int32_t>(prompt.ids));
@@ -31,6 +33,9 @@ void write_job(ByteWriter& out, const Job& job) {
   out.value(job.readers);
   out.array(std::span<const std::int64_t>(job.outputs.hidden_states));
   out.value(job.outputs.last_hidden_state);
+  out.value(job.outputs.features);
+  out.value(job.outputs.embeddings);
+  out.value(job.outputs.modalities);
   out.value(static_cast<std::uint64_t>(job.prompts.size()));
   for (const JobPrompt& prompt : job.prompts)
     write_prompt(out, prompt);
@@ -44,6 +49,9 @@ Job read_job(ByteReader& in) {
   job.readers = in.value<std::int64_t>();
   job.outputs.hidden_states = in.array<std::int64_t>();
   job.outputs.last_hidden_state = in.value<bool>();
+  job.outputs.features = in.value<bool>();
+  job.outputs.embeddings = in.value<bool>();
+  job.outputs.modalities = in.value<std::array<bool, 2>>();
   job.prompts.resize(in.count());
   for (JobPrompt& prompt : job.prompts)
     prompt = read_prompt(in);

@@ -1,11 +1,14 @@
 // What the daemon works on: a job is one admitted encode request; jobs that run together are a batch.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "comm/job_id.h"
+#include "config/processor_config.h"
 
 namespace gemmad {
 
@@ -13,6 +16,12 @@ namespace gemmad {
 struct OutputSelection {
   std::vector<std::int64_t> hidden_states;  // rising, each once
   bool last_hidden_state = false;
+  bool features = false;  // of the modalities that are chosen
+  bool embeddings = false;
+  std::array<bool, 2> modalities{true, true};  // by Modality
+
+  bool wants(Modality modality) const { return modalities[static_cast<std::size_t>(modality)]; }
+  bool needs_processor() const { return features || embeddings; }
 };
 
 /// One prompt, tokenized. A prompt with an `error_code` is not computed; it fails alone.
