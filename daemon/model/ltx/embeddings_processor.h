@@ -1,0 +1,111 @@
+// LTX-2's embeddings processor: from the hidden states of prompts to the features and embeddings that its
+// diffusion transformer takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "config/processor_config.h"
+#include "daemon/model/ltx/processor_weights.h"
+#include "daemon/model/ltx/processor_workspace.h"
+#include "kernels/ops.h"
+
+namespace gemmad {
+
+/// One modality of one prompt of a pass. Something of it is wanted.
+struct ProcessorUnit {
+  std::size_t prompt = 0;
+  Modality modality = Modality::kVideo;
+  bool wants_features = false;
+  bool wants_embeddings = false;
+
+  bool operator==(const ProcessorUnit&) const = default;
+};
+
+/// Takes the results of a pass. `x` is of the compute type and is there at `ready`. Copies may be under way
+/// elsewhere after a call has returned, if the sink makes the device's stream() wait for them before `x` is
+/// overwritten. A sink that throws ends the pass; the processor stays usable.
+class ProcessorSink {
+ public:
+  virtual ~ProcessorSink() = default;
+  /// Called once for each modality of which a unit wants features. `units`: all units of the modality,
+  /// indices into those of the pass, in their order, also those that want embeddings only. `x` [M, C]: the
+  /// rows of their prompts, one prompt after another. Overwritten by the next finish().
+  virtual void features(Modality modality, std::span<const std::size_t> units, ConstTensorView x,
+                        const Moment& ready) = 0;
+  /// Called for one turn after another until each unit that wants embeddings has come, in their order, video
+  /// first. `units`: those of this turn, U of them. `x` [U S, C]: S rows of each. Overwritten by work put on
+  /// stream() after the return of the next call, in this pass or a later one.
+  virtual void embeddings(Modality modality, std::span<const std::size_t> units, ConstTensorView x,
+                          const Moment& ready) = 0;
+};
+
+/// Shares its weights with their other holders. A pass is: begin(), in a later stage the earlier one's sums
+/// into sums(), add_state() for each of the share's hidden states, then finish(), or sums() to the next
+/// stage. All work is put on ops.stream(); nothing is allocated on the device and nothing blocks. One pass at
+/// a time.
+///
+/// Only rows of prompts that a unit wants are computed, and of connectors only those of modalities and
+/// prompts whose embeddings are wanted.
+class EmbeddingsProcessor {
+ public:
+  /// `workspace` was made for `config`, `states` and a share with connectors where `weights` has them. Keeps
+  /// references to it and to `ops`.
+  EmbeddingsProcessor(const ProcessorConfig& config, const StateSizes& states, ProcessorWeights weights,
+                      ProcessorWorkspace& workspace, Ops& ops);
+
+  /// Begins a pass over prompts packed as in PackedPrompts, prompt b = rows [offsets[b], offsets[b+1]) of
+  /// each hidden state, N = offsets[B]; of an earlier pass, nothing is left but results that were handed out.
+  /// `continues`: this stage goes on from the sums of an earlier one, which lie in sums() before the first
+  /// add_state(). Throws std::invalid_argument for offsets that do not rise from 0, more than
+  /// max_batch_tokens tokens, a wanted prompt longer than S, and a unit that is of no prompt, wants nothing
+  /// or comes twice.
+  void begin(std::span<const std::int64_t> offsets, std::span<const ProcessorUnit> units, bool continues);
+
+  /// Adds hidden state `index`, [N, D] of the compute type. It is read by work on ops.stream(). Each index of
+  /// the share once, in any order: the same order gives the same bytes. Throws std::out_of_range for one that
+  /// the share has not, OpError.
+  void add_state(std::int64_t index, ConstTensorView x);
+
+  /// [M, C] F32 of each projection: of the rows of the prompts that it serves, none where no unit needs it.
+  /// Stages with the same offsets and units have the same M. Valid until the next begin().
+  std::vector<TensorView> sums() const;
+
+  /// Hands out all results. Needs connectors, biases included. Throws what `sink` throws, and
+  /// std::logic_error in a stage without them or without anything added.
+  void finish(ProcessorSink& sink);
+
+  const ProcessorConfig& config() const { return config_; }
+  const ProcessorWeights& weights() const { return weights_; }
+  const ProcessorLimits& limits() const { return workspace_.limits(); }
+
+ private:
+  // Of the units of one modality.
+  struct ModalityPlan {
+    std::vector<std::size_t> units;        // indices of the pass
+    std::vector<std::int64_t> row_bounds;  // [units + 1], in the modality's features
+    std::size_t fill_bounds = 0;           // in the lists: [0, rows] of each unit
+  };
+  // Of one projection.
+  struct ProjectionPlan {
+    std::int64_t num_rows = 0;       // M
+    std::int64_t padded_rows = 0;    // with what the device fills them up with
+    std::int64_t num_sequences = 0;  // for V1's ranges
+    std::size_t rows = 0;            // in the lists: [padded_rows]
+    std::size_t bounds = 0;          // likewise: [num_sequences + 1]
+  };
+
+  void check(std::span<const std::int64_t> offsets, std::span<const ProcessorUnit> units) const;
+
+  ProcessorConfig config_;
+  StateSizes states_;
+  ProcessorWeights weights_;
+  ProcessorWorkspace& workspace_;
+  Ops& ops_;
+  std::unique_ptr<Recordings> recordings_;
+};
+
+}  // namespace gemmad
