@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <unordered_set>
 #include <utility>
 
 #include "comm/segment_layout.h"
@@ -12,10 +11,6 @@ namespace {
 
 // Finished ids merge into few ranges; this many only where jobs finish far out of order.
 constexpr std::size_t kMaxFinishedRanges = 4096;
-
-std::logic_error misuse(JobId job, const std::string& reason) {
-  return std::logic_error("job " + std::to_string(job) + " " + reason);
-}
 
 }  // namespace
 
@@ -29,20 +24,27 @@ ResultStore::ResultStore(Segment& segment, Options options, Clock clock)
 ReserveVerdict ResultStore::reserve(JobId job, const std::string& name, std::uint64_t size_bytes,
                                     std::int64_t num_readers) {
   const std::lock_guard lock(mutex_);
-  if (results_.contains(job) || kept_.contains(job)) throw misuse(job, "is reserved or published already");
+  if (results_.contains(job)) {
+    throw std::logic_error("job " + std::to_string(job) + " is reserved or published already");
+  }
   expire_locked();
   if (size_bytes > allocator_.capacity_bytes()) return ReserveVerdict::kTooLarge;
   if (!name_is_free(name)) return ReserveVerdict::kNameInUse;
   while (results_.size() >= options_.max_results) {
-    if (!evict_one(false)) return ReserveVerdict::kNoSpace;
+    if (!evict_one()) return ReserveVerdict::kNoSpace;
   }
-  SharedBlock block = SegmentBlock::take(allocator_, size_bytes, kSegmentHeaderBytes);
-  while (!block && evict_one(true))
-    block = SegmentBlock::take(allocator_, size_bytes, kSegmentHeaderBytes);
-  if (!block) return ReserveVerdict::kNoSpace;
+  std::uint64_t offset = kSegmentHeaderBytes;
+  if (size_bytes > 0) {
+    auto found = allocator_.allocate(size_bytes);
+    while (!found && evict_one())
+      found = allocator_.allocate(size_bytes);
+    if (!found) return ReserveVerdict::kNoSpace;
+    offset = *found;
+  }
   Result& result = results_[job];
   result.name = name;
-  result.block = std::move(block);
+  result.offset = offset;
+  result.size_bytes = size_bytes;
   result.readers_to_come = num_readers;
   if (!name.empty()) jobs_of_names_[name] = job;
   return ReserveVerdict::kReserved;
@@ -61,31 +63,25 @@ void ResultStore::set_ttl(std::chrono::milliseconds ttl) {
 
 std::span<std::byte> ResultStore::block(JobId job) const {
   const std::lock_guard lock(mutex_);
-  const SegmentBlock& block = *reservation(job).block;
-  return segment_.bytes().subspan(block.offset(), block.size_bytes());
+  const Result& result = reservation(job);
+  return segment_.bytes().subspan(result.offset, result.size_bytes);
 }
 
 std::uint64_t ResultStore::block_offset(JobId job) const {
   const std::lock_guard lock(mutex_);
-  return reservation(job).block->offset();
+  return reservation(job).offset;
 }
 
-void ResultStore::publish(JobId job, std::vector<PromptResult> prompts, std::span<const JobId> borrowed) {
+void ResultStore::publish(JobId job, std::vector<PromptResult> prompts) {
   {
     const std::lock_guard lock(mutex_);
     reservation(job);
     Result& result = results_.at(job);
-    std::map<JobId, SharedBlock> blocks;
-    for (const JobId lender : borrowed)
-      blocks.emplace(lender, lent_block(lender));
-    check_tensors(job, result.block, blocks, prompts);
-    result.borrowed = std::move(blocks);
+    check_tensors(job, result, prompts);
     result.prompts = std::make_shared<const std::vector<PromptResult>>(std::move(prompts));
     result.age = next_age_++;
     result.expires_at = clock_() + options_.ttl;
     published_.emplace(result.age, job);
-    const auto kept = kept_.find(job);
-    if (kept != kept_.end()) kept->second.prompts = result.prompts;
   }
   notify();
 }
@@ -108,26 +104,6 @@ void ResultStore::release_reservation(JobId job) {
   const std::lock_guard lock(mutex_);
   const auto result = results_.find(job);
   if (result != results_.end() && !result->second.prompts) drop_reservation(result);
-}
-
-void ResultStore::keep(JobId job) {
-  const std::lock_guard lock(mutex_);
-  if (kept_.contains(job)) throw misuse(job, "is kept already");
-  const auto result = results_.find(job);
-  if (result == results_.end()) throw misuse(job, "has no block to keep");
-  kept_.emplace(job, Kept{result->second.block, result->second.prompts});
-}
-
-void ResultStore::drop(JobId job) {
-  const std::lock_guard lock(mutex_);
-  if (kept_.erase(job) == 0) throw misuse(job, "is not kept");
-}
-
-std::shared_ptr<const std::vector<PromptResult>> ResultStore::prompts_of(JobId job) const {
-  const std::lock_guard lock(mutex_);
-  const auto kept = kept_.find(job);
-  if (kept == kept_.end() || !kept->second.prompts) throw misuse(job, "is not kept, or not published");
-  return kept->second.prompts;
 }
 
 AcquireOutcome ResultStore::acquire(const ResultKey& key, ConnectionId connection) {
@@ -188,17 +164,9 @@ ResultStore::Stats ResultStore::stats() const {
   Stats stats;
   stats.segment_bytes = segment_.bytes().size();
   stats.used_bytes = allocator_.used_bytes();
-  std::unordered_set<SharedBlock> leased;
   for (const auto& [job, result] : results_) {
-    if (result.num_leases == 0) continue;
-    leased.insert(result.block);
-    for (const auto& [lender, block] : result.borrowed)
-      leased.insert(block);
+    if (result.num_leases > 0) stats.leased_bytes += result.size_bytes;
   }
-  for (const SharedBlock& block : leased)
-    stats.leased_bytes += block->size_bytes();
-  for (const auto& [job, kept] : kept_)
-    stats.kept_bytes += kept.block->size_bytes();
   stats.num_results = published_.size();
   stats.num_leases = leases_.size();
   return stats;
@@ -216,33 +184,23 @@ void ResultStore::notify() {
 
 const ResultStore::Result& ResultStore::reservation(JobId job) const {
   const auto result = results_.find(job);
-  if (result == results_.end() || result->second.prompts) throw misuse(job, "has no reservation");
+  if (result == results_.end() || result->second.prompts) {
+    throw std::logic_error("job " + std::to_string(job) + " has no reservation");
+  }
   return result->second;
 }
 
-SharedBlock ResultStore::lent_block(JobId job) const {
-  const auto kept = kept_.find(job);
-  if (kept != kept_.end() && kept->second.prompts) return kept->second.block;
-  const auto result = results_.find(job);
-  if (result != results_.end() && result->second.prompts) return result->second.block;
-  throw misuse(job, "has published nothing that could be borrowed, or it is gone");
-}
-
-void ResultStore::check_tensors(JobId job, const SharedBlock& block,
-                                const std::map<JobId, SharedBlock>& borrowed,
+void ResultStore::check_tensors(JobId job, const Result& result,
                                 const std::vector<PromptResult>& prompts) const {
   for (const PromptResult& prompt : prompts) {
     for (const TensorInfo& tensor : prompt.tensors) {
-      const auto holds = [&](const SharedBlock& held) {
-        return held->contains(tensor.offset, tensor.size_bytes);
-      };
-      if (holds(block)) continue;
-      if (std::any_of(borrowed.begin(), borrowed.end(), [&](const auto& lent) { return holds(lent.second); }))
-        continue;
-      throw misuse(job, "has tensor " + tensor.name + " at " + std::to_string(tensor.offset) + " of " +
-                            std::to_string(tensor.size_bytes) + " bytes, outside its block at " +
-                            std::to_string(block->offset()) + " of " + std::to_string(block->size_bytes()) +
-                            " bytes and the " + std::to_string(borrowed.size()) + " that it borrows");
+      const bool inside = tensor.offset >= result.offset && tensor.size_bytes <= result.size_bytes &&
+                          tensor.offset - result.offset <= result.size_bytes - tensor.size_bytes;
+      if (inside) continue;
+      throw std::logic_error("job " + std::to_string(job) + ": tensor " + tensor.name + " at " +
+                             std::to_string(tensor.offset) + " of " + std::to_string(tensor.size_bytes) +
+                             " bytes leaves its block at " + std::to_string(result.offset) + " of " +
+                             std::to_string(result.size_bytes) + " bytes");
     }
   }
 }
@@ -261,20 +219,16 @@ void ResultStore::drop_name(const std::string& name, JobId holder) {
   if (found != jobs_of_names_.end() && found->second == holder) jobs_of_names_.erase(found);
 }
 
-void ResultStore::drop_result(Results::iterator result) {
+void ResultStore::drop_reservation(Results::iterator result) {
+  if (result->second.size_bytes > 0) allocator_.free(result->second.offset);
   drop_name(result->second.name, result->first);
   results_.erase(result);
-}
-
-void ResultStore::drop_reservation(Results::iterator result) {
-  kept_.erase(result->first);
-  drop_result(result);
 }
 
 void ResultStore::drop_published(Results::iterator result) {
   published_.erase(result->second.age);
   finished_.insert(result->first);
-  drop_result(result);
+  drop_reservation(result);
 }
 
 void ResultStore::remember_failure(JobId job, const std::string& name, JobFailure failure) {
@@ -310,17 +264,10 @@ void ResultStore::expire_locked() {
   }
 }
 
-bool ResultStore::gives_space(JobId job, const Result& result) const {
-  if (!kept_.contains(job)) return true;
-  return std::any_of(result.borrowed.begin(), result.borrowed.end(),
-                     [&](const auto& lent) { return !kept_.contains(lent.first); });
-}
-
-bool ResultStore::evict_one(bool for_space) {
+bool ResultStore::evict_one() {
   for (const auto& [age, job] : published_) {
     const auto result = results_.find(job);
     if (result->second.readers_to_come > 0 || result->second.num_leases > 0) continue;
-    if (for_space && !gives_space(job, result->second)) continue;
     drop_published(result);
     return true;
   }
