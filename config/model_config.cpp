@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "config/json_section.h"
 #include "config/json_value.h"
 #include "config/strict_json.h"
 
@@ -15,57 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxLayers = 512;
 constexpr std::int64_t kMaxVocabulary = 4'194'304;
-constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::size_t kMaxEosIds = 64;
-
-/// The members of one JSON object, typed, with their dotted path in errors.
-class Section {
- public:
-  /// Keeps references to `object` and `source_name`. Throws ConfigError when `object` is none.
-  Section(const json& object, const std::string& source_name, std::string path)
-      : object_(object_value(object, source_name, path)), source_name_(source_name), path_(std::move(path)) {}
-
-  const std::string& source_name() const { return source_name_; }
-  std::string path_of(std::string_view key) const {
-    return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
-  }
-  ConfigError error(std::string_view key, const std::string& reason) const {
-    return ConfigError::at_key(source_name_, path_of(key), reason);
-  }
-
-  /// nullptr when absent.
-  const json* find(std::string_view key) const {
-    const auto member = object_.find(std::string(key));
-    return member == object_.end() ? nullptr : &*member;
-  }
-  /// nullptr when absent or null, for keys where null means "none".
-  const json* find_value(std::string_view key) const {
-    const json* value = find(key);
-    return value != nullptr && value->is_null() ? nullptr : value;
-  }
-
-  std::int64_t integer(std::string_view key, std::int64_t absent, std::int64_t min, std::int64_t max) const {
-    const json* value = find(key);
-    return value == nullptr ? absent : integer_value(*value, source_name_, path_of(key), min, max);
-  }
-  double number(std::string_view key, double absent, double min, double max) const {
-    const json* value = find(key);
-    return value == nullptr ? absent : number_value(*value, source_name_, path_of(key), min, max);
-  }
-  bool boolean(std::string_view key, bool absent) const {
-    const json* value = find_value(key);
-    return value == nullptr ? absent : boolean_value(*value, source_name_, path_of(key));
-  }
-  std::string string(std::string_view key, const std::string& absent) const {
-    const json* value = find(key);
-    return value == nullptr ? absent : string_value(*value, source_name_, path_of(key), kMaxNameBytes);
-  }
-
- private:
-  const json& object_;
-  const std::string& source_name_;
-  std::string path_;
-};
 
 /// What would be computed otherwise than this program does.
 void refuse_unsupported(const Section& text) {
@@ -146,7 +97,7 @@ std::vector<LayerKind> read_layer_kinds(const Section& text, std::int64_t num_la
   }
   for (const json& type : *types) {
     const std::string element = path + "[" + std::to_string(kinds.size()) + "]";
-    const std::string name = string_value(type, text.source_name(), element, kMaxNameBytes);
+    const std::string name = string_value(type, text.source_name(), element, Section::kMaxNameBytes);
     if (name != "sliding_attention" && name != "full_attention") {
       throw ConfigError::at_key(
           text.source_name(), element,

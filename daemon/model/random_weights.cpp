@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
+#include "daemon/model/in_parts.h"
 #include "daemon/model/model_file_error.h"
 #include "daemon/model/tensor_names.h"
 #include "kernels/base/float_formats.h"
@@ -38,16 +38,6 @@ constexpr std::uint64_t sum_of_quarters(std::uint64_t hash) {
   return (pairs + (pairs >> 32)) & 0xffffffff;
 }
 
-/// Calls make(begin, count) for parts of 0 .. size, one a thread, the first on the caller's. Waits for all.
-template <typename Make>
-void in_parts(std::size_t size, std::size_t num_parts, const Make& make) {
-  const auto bound = [&](std::size_t part) { return size * part / num_parts; };
-  std::vector<std::jthread> threads;
-  for (std::size_t part = 1; part < num_parts; ++part)
-    threads.emplace_back([&, part] { make(bound(part), bound(part + 1) - bound(part)); });
-  make(0, bound(1));
-}
-
 }  // namespace
 
 RandomValues::RandomValues(std::uint64_t seed, std::string_view name) : key_(mix(mix(seed) ^ fnv1a(name))) {}
@@ -59,6 +49,13 @@ void RandomValues::fill(std::uint64_t first, std::span<std::uint16_t> to) const 
     const auto centred = static_cast<std::int32_t>(sum_of_quarters(mix(state)) - kMean);
     bits = f32_to_bf16(static_cast<float>(centred) * kScale);
   }
+}
+
+void RandomValues::fill(std::uint64_t first, std::span<std::uint16_t> to, int num_threads) const {
+  const std::size_t parts =
+      std::clamp<std::size_t>(to.size() / kElementsPerThread, 1, static_cast<std::size_t>(num_threads));
+  in_parts(to.size(), parts,
+           [&](std::size_t begin, std::size_t count) { fill(first + begin, to.subspan(begin, count)); });
 }
 
 RandomWeights::RandomWeights(const TextConfig& config, std::uint64_t seed, int num_threads)
@@ -102,12 +99,7 @@ void RandomWeights::make(std::string_view name, const Shape& shape, std::uint64_
     std::fill(to.begin(), to.end(), std::uint16_t{0});
     return;
   }
-  const RandomValues values(seed_, name);
-  const std::size_t parts =
-      std::clamp<std::size_t>(to.size() / kElementsPerThread, 1, static_cast<std::size_t>(num_threads_));
-  in_parts(to.size(), parts, [&](std::size_t begin, std::size_t count) {
-    values.fill(first + begin, to.subspan(begin, count));
-  });
+  RandomValues(seed_, name).fill(first, to, num_threads_);
 }
 
 }  // namespace gemmad

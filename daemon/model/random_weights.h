@@ -29,6 +29,8 @@ class RandomValues {
 
   /// Elements from `first` on.
   void fill(std::uint64_t first, std::span<std::uint16_t> to) const;
+  /// The same on up to `num_threads` threads, where there are many. Throws std::system_error.
+  void fill(std::uint64_t first, std::span<std::uint16_t> to, int num_threads) const;
 
  private:
   std::uint64_t key_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "config/config_error.h"
 #include "daemon/model/file_sniff.h"
@@ -132,12 +133,12 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
                          " after its length; it is cut short");
   }
   const std::uint64_t data_begin = kLengthBytes + header_size;
-  const std::vector<RawTensorEntry> raw =
-      parse_safetensors_json(file.subspan(kLengthBytes, header_size), source_name);
+  RawSafetensorsHeader raw = parse_safetensors_json(file.subspan(kLengthBytes, header_size), source_name);
 
   SafetensorsHeader header;
-  header.tensors.reserve(raw.size());
-  for (const RawTensorEntry& entry : raw) {
+  header.metadata = std::move(raw.metadata);
+  header.tensors.reserve(raw.tensors.size());
+  for (const RawTensorEntry& entry : raw.tensors) {
     header.tensors.push_back(EntryReader(entry, source_name).read(data_begin, file.size() - data_begin));
   }
   std::sort(header.tensors.begin(), header.tensors.end(),

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,7 +37,8 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> tensors;  // by rising offset
+  std::vector<SafetensorsEntry> tensors;                     // by rising offset
+  std::map<std::string, std::string, std::less<>> metadata;  // `__metadata__`, where there is one
 };
 
 /// Parses the header of `file`, which is the whole file's bytes; reads no byte of the tensors. When it

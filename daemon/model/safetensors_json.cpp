@@ -15,7 +15,7 @@ namespace {
 // parse.
 class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  std::vector<RawTensorEntry> take_tensors() { return std::move(tensors_); }
+  RawSafetensorsHeader take_header() { return std::move(header_); }
   const std::string& problem() const { return problem_; }
 
   bool start_object(std::size_t) override {
@@ -26,7 +26,7 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
       case Place::kTopValue:
         place_ = key_ == "__metadata__" ? Place::kMetadata : Place::kTensor;
         seen_keys_.clear();
-        if (place_ == Place::kTensor) tensors_.push_back({key_, {}, {}, {}});
+        if (place_ == Place::kTensor) header_.tensors.push_back({key_, {}, {}, {}});
         return true;
       default:
         return unexpected("an object");
@@ -43,6 +43,7 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
       case Place::kTensor:
         return tensor_key(key);
       case Place::kMetadata:
+        metadata_ = header_.metadata.try_emplace(key).first;
         if (!seen_keys_.insert(key).second) return refuse("metadata " + quoted(key) + " is there twice");
         place_ = Place::kMetadataValue;
         return true;
@@ -53,7 +54,7 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_object() override {
     if (place_ == Place::kTensor && seen_keys_.size() != 3) {
-      return refuse("tensor " + quoted(tensors_.back().name) + " lacks dtype, shape or data_offsets");
+      return refuse("tensor " + quoted(header_.tensors.back().name) + " lacks dtype, shape or data_offsets");
     }
     place_ = place_ == Place::kTop ? Place::kEnd : Place::kTop;
     return true;
@@ -62,10 +63,11 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& value) override {
     switch (place_) {
       case Place::kDType:
-        tensors_.back().dtype = value;
+        header_.tensors.back().dtype = value;
         place_ = Place::kTensor;
         return true;
       case Place::kMetadataValue:
+        metadata_->second = std::move(value);
         place_ = Place::kMetadata;
         return true;
       default:
@@ -83,9 +85,9 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::kShape && place_ != Place::kOffsets) return unexpected("a number");
     std::vector<std::uint64_t>& list =
-        place_ == Place::kShape ? tensors_.back().shape : tensors_.back().offsets;
+        place_ == Place::kShape ? header_.tensors.back().shape : header_.tensors.back().offsets;
     if (list.size() >= kMaxSafetensorsRank) {
-      return refuse("tensor " + quoted(tensors_.back().name) + " has a list of more than " +
+      return refuse("tensor " + quoted(header_.tensors.back().name) + " has a list of more than " +
                     std::to_string(kMaxSafetensorsRank) + " numbers");
     }
     list.push_back(value);
@@ -133,12 +135,12 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
 
   bool tensor_key(const std::string& key) {
     if (!seen_keys_.insert(key).second) {
-      return refuse("tensor " + quoted(tensors_.back().name) + " has " + quoted(key) + " twice");
+      return refuse("tensor " + quoted(header_.tensors.back().name) + " has " + quoted(key) + " twice");
     }
     if (key == "dtype") return enter(Place::kDType);
     if (key == "shape") return enter(Place::kShapeValue);
     if (key == "data_offsets") return enter(Place::kOffsetsValue);
-    return refuse("tensor " + quoted(tensors_.back().name) + " has an unknown field " + quoted(key));
+    return refuse("tensor " + quoted(header_.tensors.back().name) + " has an unknown field " + quoted(key));
   }
 
   bool refuse(std::string problem) {
@@ -155,20 +157,20 @@ class HeaderHandler final : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;  // of the top level
   std::unordered_set<std::string> seen_names_;
   std::unordered_set<std::string> seen_keys_;  // of the object inside
-  std::vector<RawTensorEntry> tensors_;
+  RawSafetensorsHeader header_;
+  decltype(header_.metadata)::iterator metadata_;  // the one being read
   std::string problem_;
 };
 
 }  // namespace
 
-std::vector<RawTensorEntry> parse_safetensors_json(std::span<const std::byte> json,
-                                                   const std::string& source_name) {
+RawSafetensorsHeader parse_safetensors_json(std::span<const std::byte> json, const std::string& source_name) {
   HeaderHandler handler;
   const auto* begin = reinterpret_cast<const char*>(json.data());
   if (!nlohmann::json::sax_parse(begin, begin + json.size(), &handler)) {
     throw ModelFileError(source_name + ": " + handler.problem());
   }
-  return handler.take_tensors();
+  return handler.take_header();
 }
 
 }  // namespace gemmad

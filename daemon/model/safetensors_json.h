@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,10 +19,15 @@ struct RawTensorEntry {
   std::vector<std::uint64_t> offsets;
 };
 
+/// The whole header.
+struct RawSafetensorsHeader {
+  std::vector<RawTensorEntry> tensors;
+  std::map<std::string, std::string, std::less<>> metadata;
+};
+
 /// Reads {"NAME": {"dtype": STRING, "shape": [INTEGERS], "data_offsets": [INTEGERS]}, ..., "__metadata__":
 /// {STRING: STRING}}. Throws ModelFileError, which begins with `source_name`, for bad JSON, another form,
 /// nesting, repeated or missing fields, repeated tensor names, lists longer than any shape.
-std::vector<RawTensorEntry> parse_safetensors_json(std::span<const std::byte> json,
-                                                   const std::string& source_name);
+RawSafetensorsHeader parse_safetensors_json(std::span<const std::byte> json, const std::string& source_name);
 
 }  // namespace gemmad

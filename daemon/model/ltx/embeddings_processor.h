@@ -9,21 +9,12 @@
 #include <vector>
 
 #include "config/processor_config.h"
+#include "daemon/model/ltx/pass_plan.h"
 #include "daemon/model/ltx/processor_weights.h"
 #include "daemon/model/ltx/processor_workspace.h"
 #include "kernels/ops.h"
 
 namespace gemmad {
-
-/// One modality of one prompt of a pass. Something of it is wanted.
-struct ProcessorUnit {
-  std::size_t prompt = 0;
-  Modality modality = Modality::kVideo;
-  bool wants_features = false;
-  bool wants_embeddings = false;
-
-  bool operator==(const ProcessorUnit&) const = default;
-};
 
 /// Takes the results of a pass. `x` is of the compute type and is there at `ready`. Copies may be under way
 /// elsewhere after a call has returned, if the sink makes the device's stream() wait for them before `x` is
@@ -83,29 +74,25 @@ class EmbeddingsProcessor {
   const ProcessorLimits& limits() const { return workspace_.limits(); }
 
  private:
-  // Of the units of one modality.
-  struct ModalityPlan {
-    std::vector<std::size_t> units;        // indices of the pass
-    std::vector<std::int64_t> row_bounds;  // [units + 1], in the modality's features
-    std::size_t fill_bounds = 0;           // in the lists: [0, rows] of each unit
-  };
-  // Of one projection.
-  struct ProjectionPlan {
-    std::int64_t num_rows = 0;       // M
-    std::int64_t padded_rows = 0;    // with what the device fills them up with
-    std::int64_t num_sequences = 0;  // for V1's ranges
-    std::size_t rows = 0;            // in the lists: [padded_rows]
-    std::size_t bounds = 0;          // likewise: [num_sequences + 1]
-  };
-
-  void check(std::span<const std::int64_t> offsets, std::span<const ProcessorUnit> units) const;
+  void project(std::size_t projection, std::int64_t state, ConstTensorView x);
+  /// The features of a modality, [M, C], once they are there.
+  ConstTensorView features_of(Modality modality) const;
+  void make_features();
+  void run_connector(Modality modality, ProcessorSink& sink);
+  void fill(Modality modality, std::span<const UnitRows> turn);
+  void run_blocks(Modality modality, std::int64_t num_units);
+  void attend(const ConnectorBlock& block, const ConnectorPlaces& places, Modality modality,
+              std::int64_t num_units);
 
   ProcessorConfig config_;
   StateSizes states_;
   ProcessorWeights weights_;
   ProcessorWorkspace& workspace_;
   Ops& ops_;
-  std::unique_ptr<Recordings> recordings_;
+  std::unique_ptr<Recordings> recordings_;  // by units at once; step: the modality
+  PassPlan plan_;
+  bool has_sums_ = false;       // of this stage or an earlier one
+  std::size_t next_place_ = 0;  // of embeddings
 };
 
 }  // namespace gemmad

@@ -13,10 +13,13 @@ namespace gemmad {
 
 /// Learnable registers of a connector. A sequence is a multiple of as many rows.
 inline constexpr std::int64_t kNumRegisters = 128;
+/// How many times as wide as a connector its feed-forward is.
+inline constexpr std::int64_t kFfnFactor = 4;
 
 struct ProcessorTensor {
   std::string name;  // "text_embedding_projection.aggregate_embed.weight"
   Shape shape;
+  bool is_split_by_states = false;  // a projection's weight, of which a stage has the columns of some states
 };
 
 /// Of a projection's weight and bias. Column d (layers + 1) + l of the weight is for channel d of hidden

@@ -4,10 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "config/processor_config.h"
+#include "daemon/model/ltx/pass_plan.h"
 #include "daemon/model/text_workspace.h"
 #include "kernels/ops.h"
 
@@ -25,9 +24,9 @@ struct ProcessorLimits {
 /// Places for the projections of a pass. They share theirs with ConnectorPlaces: a pass is done with the one
 /// when it begins with the other.
 struct ProjectionPlaces {
-  std::array<TensorView, 2> sums;  // [max rows, C] F32, of each projection
-  TensorView normed;               // [max rows, D]
-  TensorView scratch;              // [max tokens + 1, Ops::kRangeScratch] F32; V1 only
+  std::array<TensorView, 2> sums;  // [rows, C] F32, of each projection
+  TensorView normed;               // [rows, D]
+  TensorView scratch;              // [sequences, Ops::kRangeScratch] F32; V1 only
 };
 
 /// Places for a connector's U sequences.
@@ -40,6 +39,18 @@ struct ConnectorPlaces {
   TensorView fed;     // [U S, 4C]; where qkv and mixed are
 };
 
+/// All of a workspace's places, for the widest connector and the most rows. Those without data are not there.
+struct ProcessorPlaces {
+  TensorView lists;                      // [max_list_numbers()] I32
+  TensorView begins;                     // [U S] I32, as Ops::attention takes them
+  TensorView ends;                       // [U S] I32, likewise
+  std::array<TensorView, 2> rope;        // [S, C], by modality
+  std::array<TensorView, 2> features;    // [max_batch_tokens, C], by modality
+  std::array<TensorView, 2> embeddings;  // [U S, C], taken in turns
+  ProjectionPlaces projections;
+  ConnectorPlaces connectors;
+};
+
 /// Owns the memory, and the tables of positions. Used by one processor at a time.
 class ProcessorWorkspace {
  public:
@@ -50,38 +61,38 @@ class ProcessorWorkspace {
 
   const ProcessorLimits& limits() const { return limits_; }
   bool has_connectors() const { return has_connectors_; }
-  /// Rows of a pass, and what the device fills them up with.
-  std::int64_t max_rows() const { return max_rows_; }
 
-  ProjectionPlaces projection_places() const;
-  ConnectorPlaces connector_places(Modality modality, std::int64_t num_units) const;
+  /// [num_rows, C] F32 for a projection's sums.
+  TensorView sums(std::size_t projection, std::int64_t num_rows) const;
+  /// [num_rows, D]
+  TensorView normed_states(std::int64_t num_rows) const;
+  /// [num_sequences, Ops::kRangeScratch] F32. V1 only.
+  TensorView range_scratch(std::int64_t num_sequences) const;
   /// [num_rows, C] for a modality's features.
   TensorView features(Modality modality, std::int64_t num_rows) const;
-  /// [U S, C] for a connector's result, in one of two places.
+  ConnectorPlaces connector_places(Modality modality, std::int64_t num_units) const;
+  /// [U S, C] for a connector's result, in place 0 or 1.
   TensorView embeddings(Modality modality, std::int64_t num_units, std::size_t place) const;
   /// [S, C], for Ops::norm_rope_across.
   ConstTensorView rope(Modality modality) const;
   /// Of `num_units` sequences that see themselves wholly.
   AttentionSpans spans(std::int64_t num_units) const;
-  /// [num_numbers] I32, for a pass's lists of rows and bounds.
-  TensorView lists(std::int64_t num_numbers) const;
-  /// Room for them on the host.
-  std::span<std::int32_t> host_lists() { return host_lists_; }
+  /// Some of a pass's lists, I32.
+  TensorView list(const ListRange& range) const;
 
-  std::uint64_t size_bytes() const;
+  std::uint64_t size_bytes() const { return memory_.size_bytes(); }
   /// What size_bytes() will be, before there is one.
   static std::uint64_t size_bytes(const ProcessorConfig& config, const StateSizes& states,
                                   bool has_connectors, const Ops& ops, const ProcessorLimits& limits);
 
  private:
+  std::int64_t connector_rows(std::int64_t num_units) const { return num_units * limits_.sequence_length; }
+
   ProcessorConfig config_;
-  StateSizes states_;
   bool has_connectors_;
   ProcessorLimits limits_;
-  DType dtype_;
-  std::int64_t max_rows_;
   Buffer memory_;
-  std::vector<std::int32_t> host_lists_;
+  ProcessorPlaces places_;
 };
 
 }  // namespace gemmad
