@@ -56,8 +56,8 @@ GEMMAD_MULTIVERSION void scale_row(const float* from, float factor, float* to, s
 // One block of queries, from the projections to the output.
 class BlockTask {
  public:
-  BlockTask(ConstTensorView qkv, const AttentionParams& params, TensorView out, const Attention::Block& block,
-            Attention::Scratch& scratch)
+  BlockTask(ConstTensorView qkv, const std::int32_t* ends, const AttentionParams& params, TensorView out,
+            const Attention::Block& block, Attention::Scratch& scratch)
       : params_(params),
         block_(block),
         scratch_(scratch),
@@ -66,6 +66,7 @@ class BlockTask {
         qkv_stride_(params.heads.qkv_width()),
         out_stride_(params.heads.q_width()),
         num_rows_(group_ * block.num_queries),
+        ends_(ends),
         sequence_(qkv.as<float>() + block.sequence_begin * qkv_stride_),
         out_(out.as<float>() + block.sequence_begin * out_stride_) {}
 
@@ -73,7 +74,7 @@ class BlockTask {
     gather_queries();
     std::fill_n(scratch_.row_max.begin(), num_rows_, kNone);
     std::fill_n(scratch_.row_sum.begin(), num_rows_, 0.0f);
-    const std::int64_t last_key = block_.first_query + block_.num_queries;
+    const std::int64_t last_key = end_seen(block_.first_query + block_.num_queries - 1);
     const std::int64_t first_key = first_seen(block_.first_query);
     for (std::int64_t key = first_key; key < last_key; key += kKeys) {
       add_keys(key, std::min(kKeys, last_key - key), key == first_key);
@@ -84,6 +85,10 @@ class BlockTask {
  private:
   std::int64_t first_seen(std::int64_t query) const {
     return params_.window == 0 ? 0 : std::max<std::int64_t>(0, query - params_.window + 1);
+  }
+
+  std::int64_t end_seen(std::int64_t query) const {
+    return ends_ == nullptr ? query + 1 : ends_[block_.sequence_begin + query] - block_.sequence_begin;
   }
 
   // Calls visit(row, query, head): rows are head by head.
@@ -114,7 +119,7 @@ class BlockTask {
             {scores, num_keys});
     each_row([&](std::int64_t row, std::int64_t query, std::int64_t) {
       const std::int64_t first = std::clamp<std::int64_t>(first_seen(query) - first_key, 0, num_keys);
-      const std::int64_t last = std::clamp<std::int64_t>(query + 1 - first_key, first, num_keys);
+      const std::int64_t last = std::clamp<std::int64_t>(end_seen(query) - first_key, first, num_keys);
       const auto r = static_cast<std::size_t>(row);
       const float keep = soften_row(scores + row * num_keys, num_keys, first, last, scratch_.row_max[r],
                                     scratch_.row_sum[r]);
@@ -141,9 +146,21 @@ class BlockTask {
   std::int64_t qkv_stride_;  // from one token to the next
   std::int64_t out_stride_;
   std::int64_t num_rows_;
-  const float* sequence_;  // first row of the sequence, in qkv
-  float* out_;             // the same, in the output
+  const std::int32_t* ends_;  // of the batch's rows; null: causal
+  const float* sequence_;     // first row of the sequence, in qkv
+  float* out_;                // the same, in the output
 };
+
+// Of the sequence that is rows [begin, end).
+void check_ends(const std::int32_t* ends, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t n = begin; n < end; ++n) {
+    const std::int64_t least = n == begin ? n + 1 : std::max<std::int64_t>(n + 1, ends[n - 1]);
+    if (ends[n] < least || ends[n] > end) {
+      throw OpError("attention: ends[" + std::to_string(n) + "] is " + std::to_string(ends[n]) +
+                    ", must be in [" + std::to_string(least) + ", " + std::to_string(end) + "]");
+    }
+  }
+}
 
 template <typename Value>
 void grow(std::vector<Value>& values, std::int64_t count) {
@@ -155,7 +172,7 @@ void grow(std::vector<Value>& values, std::int64_t count) {
 Attention::Attention(ThreadPool& pool)
     : pool_(pool), scratch_(static_cast<std::size_t>(pool.num_threads())) {}
 
-void Attention::run(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+void Attention::run(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                     TensorView out) {
   const std::int64_t group = params.heads.queries_per_kv_head();
   const std::int64_t block_queries = std::max(kLeastQueries, kRows / group);
@@ -167,24 +184,27 @@ void Attention::run(ConstTensorView qkv, ConstTensorView begins, const Attention
     grow(scratch.row_max, rows);
     grow(scratch.row_sum, rows);
   }
-  cut_into_blocks(begins, params.heads, block_queries);
+  cut_into_blocks(spans, params.heads, block_queries);
   pool_.run(static_cast<std::int64_t>(blocks_.size()), [&](std::int64_t index, int worker) {
-    BlockTask(qkv, params, out, blocks_[static_cast<std::size_t>(index)],
+    BlockTask(qkv, spans.ends.as<std::int32_t>(), params, out, blocks_[static_cast<std::size_t>(index)],
               scratch_[static_cast<std::size_t>(worker)])
         .run();
   });
 }
 
-void Attention::cut_into_blocks(ConstTensorView begins, const HeadLayout& heads, std::int64_t block_queries) {
+void Attention::cut_into_blocks(const AttentionSpans& spans, const HeadLayout& heads,
+                                std::int64_t block_queries) {
   blocks_.clear();
-  const std::int32_t* const begin_of = begins.as<std::int32_t>();
-  for (std::int64_t begin = 0, end = 0; begin < begins.shape[0]; begin = end) {
+  const std::int32_t* const begin_of = spans.begins.as<std::int32_t>();
+  const std::int64_t num_rows = spans.begins.shape[0];
+  for (std::int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
     if (begin_of[begin] != begin) {
       throw OpError("attention: begins[" + std::to_string(begin) + "] is " + std::to_string(begin_of[begin]) +
                     ", must be the row itself or the begin of the row before");
     }
-    for (end = begin; end < begins.shape[0] && begin_of[end] == begin;)
+    for (end = begin; end < num_rows && begin_of[end] == begin;)
       ++end;
+    if (spans.ends.data != nullptr) check_ends(spans.ends.as<std::int32_t>(), begin, end);
     // The last queries see the most keys: begun first, they leave the short blocks to even out the threads.
     for (std::int64_t block = (end - begin + block_queries - 1) / block_queries - 1; block >= 0; --block) {
       const std::int64_t first = block * block_queries;

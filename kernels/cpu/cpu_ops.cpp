@@ -24,7 +24,8 @@ class CpuOps final : public Ops {
   CpuOps(int num_threads, std::shared_ptr<Memory> memory)
       : memory_(memory ? std::move(memory) : std::make_shared<cpu::HostMemory>()),
         pool_(num_threads),
-        attention_(pool_) {
+        attention_(pool_),
+        linear_(pool_) {
     cpu::prepare_gemm();
     pool_.run(pool_.num_threads(), [](std::int64_t, int) { cpu::warm_up_gemm(); });
   }
@@ -97,18 +98,46 @@ class CpuOps final : public Ops {
                     Stream) override {
     cpu::norm_rope(pool_, qkv, heads, q_weight, k_weight, eps, rope, positions);
   }
-  void do_attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+  void do_attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                     TensorView out, Stream) override {
-    attention_.run(qkv, begins, params, out);
+    attention_.run(qkv, spans, params, out);
   }
   void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream) override {
     cpu::geglu(pool_, gate_up, block, out);
+  }
+  void do_linear(const Linear& args, Stream) override { linear_.run(args); }
+  void do_gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums, Stream) override {
+    cpu::gemm_sums(pool_, x, w, adds, sums);
+  }
+  void do_add_bias(ConstTensorView sums, ConstTensorView bias, TensorView out, Stream) override {
+    cpu::add_bias(pool_, sums, bias, out);
+  }
+  void do_rms_rows(ConstTensorView x, ConstTensorView rows, float factor, float eps, TensorView out,
+                   Stream) override {
+    cpu::rms_rows(pool_, x, rows, factor, eps, out);
+  }
+  void do_range_rows(ConstTensorView x, ConstTensorView rows, ConstTensorView bounds, float eps,
+                     TensorView scratch, TensorView out, Stream) override {
+    cpu::range_rows(pool_, x, rows, bounds, eps, scratch, out);
+  }
+  void do_fill_registers(ConstTensorView features, ConstTensorView bounds, ConstTensorView registers,
+                         TensorView out, Stream) override {
+    cpu::fill_registers(pool_, features, bounds, registers, out);
+  }
+  void do_norm_rope_across(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                           ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs,
+                           Stream) override {
+    cpu::norm_rope_across(pool_, qkv, heads, q_weight, k_weight, eps, rope, pairs);
+  }
+  void do_gate_heads(TensorView x, ConstTensorView logits, Stream) override {
+    cpu::gate_heads(pool_, x, logits);
   }
 
  private:
   std::shared_ptr<Memory> memory_;
   cpu::ThreadPool pool_;
   cpu::Attention attention_;
+  cpu::Linear linear_;
 };
 
 }  // namespace

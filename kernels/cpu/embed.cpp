@@ -1,6 +1,5 @@
-#include <string>
-
 #include "kernels/base/float_formats.h"
+#include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/multiversion.h"
 
@@ -27,15 +26,9 @@ void scale_row_f32(const std::byte* row, float scale, float* out, std::int64_t w
 
 void embed(ThreadPool& pool, ConstTensorView ids, ConstTensorView table, float scale, TensorView out) {
   const std::int64_t num_rows = ids.shape[0];
-  const std::int64_t vocab_size = table.shape[0];
   const std::int64_t width = table.shape[1];
   const auto* id = ids.as<std::int32_t>();
-  for (std::int64_t n = 0; n < num_rows; ++n) {
-    if (id[n] < 0 || id[n] >= vocab_size) {
-      throw OpError("embed: ids[" + std::to_string(n) + "] is " + std::to_string(id[n]) +
-                    ", must be in [0, " + std::to_string(vocab_size) + ")");
-    }
-  }
+  check_indices("embed", "ids", ids, table.shape[0]);
   const auto row_bytes = width * static_cast<std::int64_t>(size_bytes(table.dtype));
   for_row_blocks(pool, num_rows, width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {

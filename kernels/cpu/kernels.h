@@ -1,6 +1,6 @@
-// The computations behind CpuOps, one file each. Arguments have been checked (kernels/ops.h says what they
-// are); all tensors are fp32 unless said otherwise. Results do not depend on the number of threads, gemm's
-// order of summation apart.
+// The computations behind CpuOps, one file for those alike. Arguments have been checked (kernels/ops.h says
+// what they are); all tensors are fp32 unless said otherwise. Results do not depend on the number of threads,
+// gemm's order of summation apart.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,42 @@ void rms_norm(ThreadPool& pool, ConstTensorView x, ConstTensorView weight, float
 void add_norm(ThreadPool& pool, const Ops::AddNorm& args);
 
 void gemm(ThreadPool& pool, ConstTensorView x, ConstMatrixView w, MatrixView y);
+void gemm_sums(ThreadPool& pool, ConstTensorView x, ConstTensorView w, bool adds, TensorView sums);
+void add_bias(ThreadPool& pool, ConstTensorView sums, ConstTensorView bias, TensorView out);
+
+/// Ops::linear and the scratch memory that its threads need where y is `add`. Scratch grows with the widest
+/// result seen; a call with nothing larger than before allocates nothing.
+class Linear {
+ public:
+  explicit Linear(ThreadPool& pool);
+
+  void run(const Ops::Linear& args);
+
+ private:
+  ThreadPool& pool_;
+  std::vector<std::vector<float>> tiles_;  // [num_threads], each of some rows and a thread's columns
+};
 
 /// Throws OpError for a position outside the table, before any work.
 void norm_rope(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions);
 
+void norm_rope_across(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                      ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs);
+
 void geglu(ThreadPool& pool, ConstTensorView gate_up, std::int64_t block, TensorView out);
+
+/// Throw OpError for a row outside x and for bounds that are none, before any work.
+void rms_rows(ThreadPool& pool, ConstTensorView x, ConstTensorView rows, float factor, float eps,
+              TensorView out);
+void range_rows(ThreadPool& pool, ConstTensorView x, ConstTensorView rows, ConstTensorView bounds, float eps,
+                TensorView scratch, TensorView out);
+
+/// Throws OpError for bounds that are none, before any work.
+void fill_registers(ThreadPool& pool, ConstTensorView features, ConstTensorView bounds,
+                    ConstTensorView registers, TensorView out);
+
+void gate_heads(ThreadPool& pool, TensorView x, ConstTensorView logits);
 
 /// Attention and the scratch memory that its threads need. Scratch grows with the largest head layout seen
 /// and with the most query blocks of a batch; a call with nothing larger than before allocates nothing.
@@ -40,8 +70,8 @@ class Attention {
  public:
   explicit Attention(ThreadPool& pool);
 
-  /// Throws OpError for begins that are none, before any work.
-  void run(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params, TensorView out);
+  /// Throws OpError for begins or ends that are none, before any work.
+  void run(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params, TensorView out);
 
   /// A block of queries of one sequence, for the query heads of one kv head.
   struct Block {
@@ -60,7 +90,7 @@ class Attention {
   };
 
  private:
-  void cut_into_blocks(ConstTensorView begins, const HeadLayout& heads, std::int64_t block_queries);
+  void cut_into_blocks(const AttentionSpans& spans, const HeadLayout& heads, std::int64_t block_queries);
 
   ThreadPool& pool_;
   std::vector<Scratch> scratch_;  // [num_threads]

@@ -1,6 +1,6 @@
 #include <cmath>
-#include <string>
 
+#include "kernels/cpu/checks.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/multiversion.h"
 #include "kernels/cpu/sum_of_squares.h"
@@ -29,17 +29,46 @@ GEMMAD_MULTIVERSION void norm_rope_heads(float* head, std::int64_t num_heads, st
   }
 }
 
+// The queries or the keys of one row: `heads` is the first of num_heads heads, each `stride` after the one
+// before. angles: C/2 cosines, then C/2 sines.
+GEMMAD_MULTIVERSION void norm_rope_row(float* heads, std::int64_t num_heads, std::int64_t stride,
+                                       std::int64_t head_dim, const float* weight, float eps,
+                                       const float* angles, RopePairs pairs) {
+  const std::int64_t half = head_dim / 2;
+  const std::int64_t width = num_heads * head_dim;
+  float sum = 0;
+  for (std::int64_t h = 0; h < num_heads; ++h)
+    sum += sum_of_squares(heads + h * stride, head_dim);
+  const float factor = 1.0f / std::sqrt(sum / static_cast<float>(width) + eps);
+  for (std::int64_t h = 0; h < num_heads; ++h, heads += stride, weight += head_dim) {
+    const float* cosines = angles + h * half;
+    const float* sines = cosines + width / 2;
+    if (pairs == RopePairs::kHalves) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < half; ++i) {
+        const float a = heads[i] * factor * weight[i];
+        const float b = heads[half + i] * factor * weight[half + i];
+        heads[i] = a * cosines[i] - b * sines[i];
+        heads[half + i] = b * cosines[i] + a * sines[i];
+      }
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < half; ++i) {
+        const float a = heads[2 * i] * factor * weight[2 * i];
+        const float b = heads[2 * i + 1] * factor * weight[2 * i + 1];
+        heads[2 * i] = a * cosines[i] - b * sines[i];
+        heads[2 * i + 1] = b * cosines[i] + a * sines[i];
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void norm_rope(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions) {
   const auto* position = positions.as<std::int32_t>();
-  for (std::int64_t n = 0; n < qkv.shape[0]; ++n) {
-    if (position[n] < 0 || position[n] >= rope.shape[0]) {
-      throw OpError("norm_rope: positions[" + std::to_string(n) + "] is " + std::to_string(position[n]) +
-                    ", must be in [0, " + std::to_string(rope.shape[0]) + ")");
-    }
-  }
+  check_indices("norm_rope", "positions", positions, rope.shape[0]);
   const std::int64_t width = heads.qkv_width();
   const std::int64_t queries = heads.queries_per_kv_head();
   for_row_blocks(pool, qkv.shape[0], width, [&](std::int64_t begin, std::int64_t end) {
@@ -51,6 +80,22 @@ void norm_rope(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstT
                         q_weight.as<float>(), eps, angles);
         norm_rope_heads(row + heads.k_column(kv_head), 1, heads.head_dim, k_weight.as<float>(), eps, angles);
       }
+    }
+  });
+}
+
+void norm_rope_across(ThreadPool& pool, TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                      ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs) {
+  const std::int64_t width = heads.qkv_width();
+  const std::int64_t stride = heads.group_width();
+  for_row_blocks(pool, qkv.shape[0], width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      float* row = qkv.as<float>() + n * width;
+      const float* angles = rope.as<float>() + n % rope.shape[0] * heads.q_width();
+      norm_rope_row(row + heads.q_column(0), heads.num_heads, stride, heads.head_dim, q_weight.as<float>(),
+                    eps, angles, pairs);
+      norm_rope_row(row + heads.k_column(0), heads.num_heads, stride, heads.head_dim, k_weight.as<float>(),
+                    eps, angles, pairs);
     }
   });
 }

@@ -11,11 +11,17 @@ GEMMAD_INLINE float inverse_rms(const float* row, float eps, std::int64_t width)
   return 1.0f / std::sqrt(sum_of_squares(row, width) / static_cast<float>(width) + eps);
 }
 
-// x and out may be the same.
+// x and out may be the same; no weight: zeros.
 GEMMAD_MULTIVERSION void norm_rows(const float* x, const float* weight, float eps, float* out,
                                    std::int64_t num_rows, std::int64_t width) {
   for (std::int64_t n = 0; n < num_rows; ++n, x += width, out += width) {
     const float factor = inverse_rms(x, eps, width);
+    if (weight == nullptr) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < width; ++i)
+        out[i] = x[i] * factor;
+      continue;
+    }
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i)
       out[i] = x[i] * factor * (1.0f + weight[i]);

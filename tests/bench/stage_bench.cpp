@@ -122,7 +122,7 @@ class Stages {
         {"attention", operation_us([&](std::int64_t layer, const LayerWeights&) {
            const AttentionParams params{heads, static_cast<float>(config.score_scale()),
                                         kind(layer) == LayerKind::kSliding ? config.sliding_window : 0};
-           ops_.attention(a_.qkv, a_.begins, params, a_.mixed, stream);
+           ops_.attention(a_.qkv, {a_.begins, {}}, params, a_.mixed, stream);
          })},
         {"o", operation_us(
                   [&](std::int64_t, const LayerWeights& w) { ops_.gemm(a_.mixed, w.o, a_.branch, stream); })},

@@ -66,7 +66,7 @@ std::vector<float> attend(OpTesting& testing, const std::vector<float>& qkv,
   const DeviceTensor begins = testing.put(begins_of(offsets));
   const DeviceTensor in = testing.put(qkv, {rows, params.heads.qkv_width()});
   const DeviceTensor out = testing.empty({rows, params.heads.q_width()});
-  testing.ops().attention(in.view, begins.view, params, out.view, testing.stream());
+  testing.ops().attention(in.view, {begins.view, {}}, params, out.view, testing.stream());
   return testing.get(out.view);
 }
 

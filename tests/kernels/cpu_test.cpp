@@ -72,9 +72,9 @@ TEST_CASE("attention on the CPU refuses begins that do not begin sequences") {
   const std::vector<std::int32_t> bad =
       GENERATE(std::vector<std::int32_t>{1, 1, 1, 1}, std::vector<std::int32_t>{0, 0, 3, 3},
                std::vector<std::int32_t>{0, 1, 0, 1}, std::vector<std::int32_t>{0, 0, 0, -1});
-  CHECK_THROWS_AS(
-      testing.ops().attention(qkv.view, testing.put(bad).view, {{1, 1, 4}, 1, 0}, out.view, testing.stream()),
-      OpError);
+  CHECK_THROWS_AS(testing.ops().attention(qkv.view, {testing.put(bad).view, {}}, {{1, 1, 4}, 1, 0}, out.view,
+                                          testing.stream()),
+                  OpError);
 }
 
 TEST_CASE("attention on the CPU gives the same bytes whatever the neighbours and the number of threads") {
@@ -89,7 +89,7 @@ TEST_CASE("attention on the CPU gives the same bytes whatever the neighbours and
           static_cast<std::int32_t>((row < 130 ? std::max<std::int64_t>(0, first) : 130) - first));
     const DeviceTensor in = testing.put(rows, {last - first, width});
     const DeviceTensor out = testing.empty({last - first, params.heads.q_width()});
-    testing.ops().attention(in.view, testing.put(begins).view, params, out.view, testing.stream());
+    testing.ops().attention(in.view, {testing.put(begins).view, {}}, params, out.view, testing.stream());
     return testing.get(out.view);
   };
   OpTesting one(1);

@@ -147,7 +147,7 @@ TEST_CASE("attention refuses bad head layouts, windows and begins of another num
   const DeviceTensor out = testing.empty({4, 16});
   const auto attend = [&](HeadLayout heads, std::int64_t window, const DeviceTensor& begins) {
     return refusal([&] {
-      testing.ops().attention(qkv.view, begins.view, {heads, 1, window}, out.view, testing.stream());
+      testing.ops().attention(qkv.view, {begins.view, {}}, {heads, 1, window}, out.view, testing.stream());
     });
   };
   const HeadLayout good{4, 1, 4};
