@@ -16,7 +16,7 @@ Announcement sample() {
   job.name = "clip";
   job.prefer = Preference::kSplit;
   job.readers = 3;
-  job.outputs = {{0, 4, 8}, true};
+  job.outputs = {{0, 4, 8}, true, false, true, {false, true}};
   job.prompts.push_back({{2, 5, 262143}, true, "", ""});
   job.prompts.push_back({{}, false, "bad_token", "input_ids[0] is -1"});
   announcement.batch.jobs = {job, Job{}};
@@ -35,6 +35,10 @@ TEST_CASE("an announcement comes back as it was") {
   CHECK(job.readers == 3);
   CHECK(job.outputs.hidden_states == std::vector<std::int64_t>{0, 4, 8});
   CHECK(job.outputs.last_hidden_state);
+  CHECK_FALSE(job.outputs.features);
+  CHECK(job.outputs.embeddings);
+  CHECK_FALSE(job.outputs.wants(Modality::kVideo));
+  CHECK(job.outputs.wants(Modality::kAudio));
   REQUIRE(job.prompts.size() == 2);
   CHECK(job.prompts[0].ids == std::vector<std::int32_t>{2, 5, 262143});
   CHECK(job.prompts[0].truncated);
