@@ -49,6 +49,10 @@ std::int64_t worst_element(const float* actual, const float* expected, std::int6
 }  // namespace
 
 Comparison compare_rows(ConstTensorView actual, ConstTensorView expected, double limit) {
+  return compare_rows(actual, expected, limit, limit);
+}
+
+Comparison compare_rows(ConstTensorView actual, ConstTensorView expected, double limit, double row_limit) {
   if (!(actual.shape == expected.shape) || actual.dtype != DType::kF32 || expected.dtype != DType::kF32) {
     return failure("shape " + actual.shape.text() + ", expected " + expected.shape.text() + ", both F32");
   }
@@ -72,16 +76,20 @@ Comparison compare_rows(ConstTensorView actual, ConstTensorView expected, double
     }
     all_error += error;
     all_norm += norm;
-    const double share = error == 0 ? 0 : std::sqrt(error / norm) / limit;
+    const double share = error == 0 ? 0 : std::sqrt(error / norm) / row_limit;
     if (share > result.share_used) {
       const std::int64_t worst = worst_element(a, e, width);
       result.share_used = share;
-      result.report = "row error " + number(share * limit) + ", " + number(share) + " of the budget, worst " +
-                      place(shape, row * width + worst, a[worst], e[worst]);
+      result.report = "row error " + number(share * row_limit) + ", " + number(share) +
+                      " of the budget, worst " + place(shape, row * width + worst, a[worst], e[worst]);
     }
   }
   const double all_share = all_error == 0 ? 0 : std::sqrt(all_error / all_norm) / limit;
-  result.share_used = std::max(result.share_used, all_share);
+  if (all_share > result.share_used) {
+    result.share_used = all_share;
+    result.report = "error of the whole " + number(all_share * limit) + ", " + number(all_share) +
+                    " of the budget; rows: " + result.report;
+  }
   result.ok = result.share_used <= 1;
   return result;
 }

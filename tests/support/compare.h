@@ -22,6 +22,9 @@ struct Comparison {
 /// whose expected values are all zero unless it is zero too. Both F32, on the host.
 Comparison compare_rows(ConstTensorView actual, ConstTensorView expected, double limit);
 
+/// The same with a limit of its own for rows.
+Comparison compare_rows(ConstTensorView actual, ConstTensorView expected, double limit, double row_limit);
+
 /// |actual - expected| <= absolute + relative * |expected| for each element. Fails on another number of
 /// elements and on any value that is not finite. `actual` F32, on the host.
 Comparison compare_elements(ConstTensorView actual, std::span<const double> expected, double absolute,

@@ -64,6 +64,18 @@ TEST_CASE("Comparators fail one wrong row among many good ones") {
   CHECK_FALSE(elements(values).ok);
 }
 
+TEST_CASE("A row may have a limit of its own, and the whole keeps its") {
+  std::vector<float> one_row = reference();
+  for (std::int64_t i = 0; i < kWidth; ++i)
+    one_row[static_cast<std::size_t>(123 * kWidth + i)] *= 1.00005f;
+  CHECK(compare_rows(view(one_row), view(reference()), kLimit, 10 * kLimit).ok);
+  CHECK_FALSE(compare_rows(view(one_row), view(reference()), kLimit, 4 * kLimit).ok);
+  std::vector<float> all_rows = reference();
+  for (float& value : all_rows)
+    value *= 1.00002f;
+  CHECK_FALSE(compare_rows(view(all_rows), view(reference()), kLimit, 10 * kLimit).ok);
+}
+
 TEST_CASE("Comparators fail values that are not finite") {
   const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
   std::vector<float> values = reference();

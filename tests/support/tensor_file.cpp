@@ -40,8 +40,11 @@ std::string safetensors_bytes(const std::string& header, const std::string& data
   return bytes + header + data;
 }
 
-std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors) {
+std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors,
+                              const std::map<std::string, std::string, std::less<>>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : metadata)
+    header["__metadata__"][key] = value;
   std::string data;
   for (const TensorToWrite& tensor : tensors) {
     header[tensor.name] = {{"dtype", tensor.dtype},

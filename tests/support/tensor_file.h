@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,8 +36,9 @@ struct TensorToWrite {
   std::string bytes;
 };
 
-/// The bytes of a safetensors file of `tensors`, in order.
-std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors);
+/// The bytes of a safetensors file of `tensors`, in order, with `metadata` where there is any.
+std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors,
+                              const std::map<std::string, std::string, std::less<>>& metadata = {});
 
 /// The bytes of a file with this header text and this data after it.
 std::string safetensors_bytes(const std::string& header, const std::string& data);
