@@ -13,6 +13,8 @@ namespace gemmad {
 struct OutputSelection {
   std::vector<std::int64_t> hidden_states;  // rising, each once
   bool last_hidden_state = false;
+
+  bool operator==(const OutputSelection&) const = default;
 };
 
 /// One prompt, tokenized. A prompt with an `error_code` is not computed; it fails alone.
