@@ -77,6 +77,13 @@ class Loader {
                                     std::to_string(config_.max_tokens) +
                                     "): a full prompt fits no batch; raise it or lower max_tokens");
     }
+    // The other half is for results on their way to readers.
+    if (config_.result_cache_mib > 0 && 2 * config_.result_cache_mib >= config_.segment_mib) {
+      throw ConfigError::at_key(source_of("result_cache_mib", "segment_mib"), "result_cache_mib",
+                                "is " + std::to_string(config_.result_cache_mib) +
+                                    ", not less than half of segment_mib (" +
+                                    std::to_string(config_.segment_mib) + "); lower it or raise segment_mib");
+    }
     return config_;
   }
 

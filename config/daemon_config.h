@@ -51,6 +51,7 @@ struct DaemonConfig {
   Segments segments = Segments::kPerRank;
   std::int64_t segment_mib = 1024;
   std::int64_t result_ttl_ms = 60'000;
+  std::int64_t result_cache_mib = 0;
   std::int64_t deadline_ms = 60'000;
   std::int64_t max_tokens = 1024;
   std::int64_t batch_tokens = 8192;

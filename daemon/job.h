@@ -22,6 +22,8 @@ struct OutputSelection {
 
   bool wants(Modality modality) const { return modalities[static_cast<std::size_t>(modality)]; }
   bool needs_processor() const { return features || embeddings; }
+
+  bool operator==(const OutputSelection&) const = default;
 };
 
 /// One prompt, tokenized. A prompt with an `error_code` is not computed; it fails alone.
