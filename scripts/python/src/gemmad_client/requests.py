@@ -113,7 +113,7 @@ def _enhance(op: str, fields: Json, options: dict[str, Any], on_token: Callable[
 def enhance_t2v(prompt: str, *, on_token: Callable[[str], None] | None = None, **options: Any) -> Request[str]:
     """A better prompt for text to video. `options` as the daemon has them: system_prompt, max_new_tokens, seed ...
 
-    `on_token` hears the text piece by piece, on the thread that reads the socket.
+    `on_token` hears the text piece by piece, on the thread that reads the socket; it must not use the client.
     """
     return _enhance("enhance_t2v", {"prompt": prompt}, options, on_token)
 
