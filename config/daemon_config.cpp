@@ -141,10 +141,11 @@ void validate_processor(const DaemonConfig& config, const std::string& source) {
                               "is '" + std::string(name(config.processor_preset)) +
                                   "', which counts for random weights alone; weights is 'files'");
   }
-  if (!config.embeddings_processor.empty() && config.weights == Weights::kRandom) {
-    throw ConfigError::at_key(source, "embeddings_processor",
-                              "names '" + printable(config.embeddings_processor) +
-                                  "', but weights is 'random': name a processor_preset instead");
+  if (!config.embeddings_processor.empty() && has_preset) {
+    throw ConfigError::at_key(source, "processor_preset",
+                              "is '" + std::string(name(config.processor_preset)) +
+                                  "', but embeddings_processor names '" +
+                                  printable(config.embeddings_processor) + "': leave one of them out");
   }
   if (!config.projections.empty() && config.embeddings_processor.empty()) {
     throw ConfigError::at_key(source, "projections",

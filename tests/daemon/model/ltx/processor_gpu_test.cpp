@@ -50,7 +50,7 @@ class ErrorSum {
 }  // namespace
 
 TEST_CASE("The error of features and embeddings on a GPU is that of LTX-2's bf16") {
-  const ReferenceErrors& reference = GENERATE(from_range(std::begin(kReferences), std::end(kReferences)));
+  const ReferenceErrors& reference = kReferences[GENERATE(0, 1, 2, 3)];
   CAPTURE(reference.model);
   const ProcessorGolden golden(reference.model);
   const ProcessorFiles files = ProcessorFiles::open(ltx_file(std::string(reference.model) + ".safetensors"),
