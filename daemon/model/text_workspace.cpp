@@ -4,12 +4,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "daemon/model/memory_cutter.h"
 #include "kernels/rope_table.h"
 
 namespace gemmad {
 namespace {
-
-constexpr std::size_t kAlignmentBytes = 256;
 
 // A batch of so many rows is to have a place for each of its states, where work is recorded: it is then
 // recorded as a whole.
@@ -24,43 +23,26 @@ struct Sizes {
   std::int64_t state_rows = 0;
 };
 
-// Hands out places in one buffer, one after another; without a buffer only sizes are found.
-class Cutter {
+// Places of a batch's rows.
+class Cutter : public MemoryCutter {
  public:
   Cutter(const Buffer* memory, std::int64_t max_rows, std::int64_t num_rows)
-      : memory_(memory), max_rows_(max_rows), num_rows_(num_rows) {}
+      : MemoryCutter(memory), max_rows_(max_rows), num_rows_(num_rows) {}
 
   TensorView row_of_each(DType dtype, std::int64_t width) {
     return place(dtype, max_rows_ * width, {num_rows_, width});
   }
   /// Not rounded up: the next one follows at once.
   TensorView number_of_each() {
+    const std::size_t begin_bytes = end_bytes();
     const TensorView view = place(DType::kI32, max_rows_, {num_rows_});
-    end_bytes_ -= slack_bytes_;
+    rewind(begin_bytes + TensorView{nullptr, DType::kI32, {max_rows_}}.size_bytes());
     return view;
   }
-  TensorView place(DType dtype, std::int64_t num_elements, const Shape& shape) {
-    const std::size_t offset_bytes = end_bytes_;
-    const std::size_t size_bytes = TensorView{nullptr, dtype, {num_elements}}.size_bytes();
-    const std::size_t rounded = (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    slack_bytes_ = rounded - size_bytes;
-    end_bytes_ += rounded;
-    most_bytes_ = std::max(most_bytes_, end_bytes_);
-    return memory_ != nullptr ? memory_->view(dtype, shape, offset_bytes) : TensorView{nullptr, dtype, shape};
-  }
-
-  std::size_t end_bytes() const { return end_bytes_; }
-  void align() { end_bytes_ = (end_bytes_ + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
-  void rewind(std::size_t end_bytes) { end_bytes_ = end_bytes; }
-  std::size_t most_bytes() const { return most_bytes_; }
 
  private:
-  const Buffer* memory_;
   std::int64_t max_rows_;
   std::int64_t num_rows_;
-  std::size_t end_bytes_ = 0;
-  std::size_t slack_bytes_ = 0;  // behind the last place
-  std::size_t most_bytes_ = 0;
 };
 
 Activations cut_up(Cutter& cutter, const Sizes& sizes, std::int64_t num_places, std::int64_t num_rows) {

@@ -1,13 +1,16 @@
-// Any bytes as a config file and as a model's config.json: they are read, or refused with ConfigError.
-// The quick reader agrees with the ordinary one.
+// Any bytes as a config file, as a model's config.json and as an LTX-2 checkpoint's metadata: they are read,
+// or refused with ConfigError. The quick reader agrees with the ordinary one.
 
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "config/daemon_config.h"
+#include "config/gemma_pairing.h"
 #include "config/model_config.h"
+#include "config/processor_config.h"
 #include "config/quick_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -22,6 +25,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const gemmad::TextConfig config = gemmad::parse_model_config(text, "fuzz");
     if (config.layer_kinds.size() != static_cast<std::size_t>(config.num_layers)) std::abort();
+  } catch (const gemmad::ConfigError&) {
+  }
+  try {
+    const gemmad::FileMetadata metadata = {{"config", std::string(text)},
+                                           {"model_version", std::string(text)},
+                                           {"gemma_source_checkpoint", std::string(text)}};
+    const gemmad::ProcessorMetadata read = gemmad::parse_processor_metadata(metadata, "fuzz");
+    if (read.config.video.width() < 4 || read.config.audio.width() > 65536) std::abort();
+    gemmad::check_pairing(read.pairing, "gemma3", read.pairing.gemma_version, "fuzz");
   } catch (const gemmad::ConfigError&) {
   }
   return 0;

@@ -62,7 +62,8 @@ class EmbeddingsProcessor {
   void add_state(std::int64_t index, ConstTensorView x);
 
   /// [M, C] F32 of each projection: of the rows of the prompts that it serves, none where no unit needs it.
-  /// Stages with the same offsets and units have the same M. Valid until the next begin().
+  /// Stages with the same offsets and units have the same M. Work that fills them must come behind, and work
+  /// that reads them before, what the next begin(), finish() and add_state() put on ops.stream().
   std::vector<TensorView> sums() const;
 
   /// Hands out all results. Needs connectors, biases included. Throws what `sink` throws, and

@@ -7,34 +7,10 @@
 
 #include "daemon/model/ltx/connector_rope.h"
 #include "daemon/model/ltx/processor_tensors.h"
+#include "daemon/model/memory_cutter.h"
 
 namespace gemmad {
 namespace {
-
-constexpr std::size_t kAlignmentBytes = 256;
-
-// Hands out places in one buffer, one after another; without a buffer only sizes are found.
-class Cutter {
- public:
-  explicit Cutter(const Buffer* memory) : memory_(memory) {}
-
-  TensorView place(DType dtype, const Shape& shape) {
-    const std::size_t offset_bytes = end_bytes_;
-    const TensorView view{nullptr, dtype, shape};
-    end_bytes_ += (view.size_bytes() + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    most_bytes_ = std::max(most_bytes_, end_bytes_);
-    return memory_ != nullptr ? memory_->view(dtype, shape, offset_bytes) : view;
-  }
-
-  std::size_t end_bytes() const { return end_bytes_; }
-  void rewind(std::size_t end_bytes) { end_bytes_ = end_bytes; }
-  std::size_t most_bytes() const { return most_bytes_; }
-
- private:
-  const Buffer* memory_;
-  std::size_t end_bytes_ = 0;
-  std::size_t most_bytes_ = 0;
-};
 
 /// What the places depend on.
 struct Sizes {
@@ -46,7 +22,7 @@ struct Sizes {
   std::int64_t max_rows;  // of a pass, with what the device fills them up with
 };
 
-void cut_results(Cutter& cutter, const Sizes& sizes, ProcessorPlaces& places) {
+void cut_results(MemoryCutter& cutter, const Sizes& sizes, ProcessorPlaces& places) {
   const ProcessorConfig& config = sizes.config;
   const std::int64_t rows = sizes.limits.max_units_at_once * sizes.limits.sequence_length;
   places.begins = cutter.place(DType::kI32, {rows});
@@ -64,7 +40,7 @@ void cut_results(Cutter& cutter, const Sizes& sizes, ProcessorPlaces& places) {
     place = cutter.place(sizes.dtype, {rows, std::max(config.video.width(), config.audio.width())});
 }
 
-void cut_projections(Cutter& cutter, const Sizes& sizes, ProjectionPlaces& places) {
+void cut_projections(MemoryCutter& cutter, const Sizes& sizes, ProjectionPlaces& places) {
   for (std::size_t i = 0; i < sizes.config.num_projections(); ++i)
     places.sums[i] = cutter.place(DType::kF32, {sizes.max_rows, sizes.config.projection_width(i)});
   places.normed = cutter.place(sizes.dtype, {sizes.max_rows, sizes.states.hidden_size});
@@ -72,7 +48,7 @@ void cut_projections(Cutter& cutter, const Sizes& sizes, ProjectionPlaces& place
     places.scratch = cutter.place(DType::kF32, {sizes.limits.max_batch_tokens + 1, Ops::kRangeScratch});
 }
 
-void cut_connectors(Cutter& cutter, const Sizes& sizes, ConnectorPlaces& places) {
+void cut_connectors(MemoryCutter& cutter, const Sizes& sizes, ConnectorPlaces& places) {
   const ConnectorConfig& video = sizes.config.video;
   const ConnectorConfig& audio = sizes.config.audio;
   const std::int64_t rows = sizes.limits.max_units_at_once * sizes.limits.sequence_length;
@@ -87,7 +63,7 @@ void cut_connectors(Cutter& cutter, const Sizes& sizes, ConnectorPlaces& places)
   places.fed = cutter.place(sizes.dtype, {rows, kFfnFactor * width});
 }
 
-ProcessorPlaces cut_up(Cutter& cutter, const Sizes& sizes) {
+ProcessorPlaces cut_up(MemoryCutter& cutter, const Sizes& sizes) {
   ProcessorPlaces places;
   places.lists = cutter.place(DType::kI32, {max_list_numbers(sizes.limits.max_batch_tokens, sizes.max_rows)});
   if (sizes.has_connectors) cut_results(cutter, sizes, places);
@@ -100,7 +76,7 @@ ProcessorPlaces cut_up(Cutter& cutter, const Sizes& sizes) {
 }
 
 std::size_t bytes_of(const Sizes& sizes) {
-  Cutter cutter(nullptr);
+  MemoryCutter cutter(nullptr);
   cut_up(cutter, sizes);
   return cutter.most_bytes();
 }
@@ -151,7 +127,7 @@ ProcessorWorkspace::ProcessorWorkspace(const ProcessorConfig& config, const Stat
   const Sizes sizes{
       config, states, has_connectors, limits_, ops.compute_dtype(), ops.padded_rows(limits.max_batch_tokens)};
   memory_ = Buffer(ops.memory(), bytes_of(sizes));
-  Cutter cutter(&memory_);
+  MemoryCutter cutter(&memory_);
   places_ = cut_up(cutter, sizes);
   if (!has_connectors) return;
   upload_spans(places_, limits.sequence_length, ops);

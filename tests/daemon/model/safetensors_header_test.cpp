@@ -67,6 +67,17 @@ TEST_CASE("A header gives names, types, shapes and places, by offset") {
   CHECK(header.tensors[1].end - header.tensors[1].begin == 12);
 }
 
+TEST_CASE("A header's metadata are kept, wherever they stand") {
+  using Metadata = decltype(SafetensorsHeader::metadata);
+  CHECK(parse(safetensors_bytes(R"({"__metadata__":{"format":"pt","config":"{\"a\": 1}"}})", "")).metadata ==
+        Metadata{{"format", "pt"}, {"config", R"({"a": 1})"}});
+  CHECK(parse(safetensors_bytes(
+                  R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__":{"k":""}})", ""))
+            .metadata == Metadata{{"k", ""}});
+  CHECK(parse(safetensors_bytes(R"({"__metadata__":{}})", "")).metadata.empty());
+  CHECK(parse(safetensors_bytes("{}", "")).metadata.empty());
+}
+
 TEST_CASE("A header without tensors, and tensors without elements, are accepted") {
   CHECK(refusal(safetensors_bytes("{}", "")) == "accepted");
   CHECK(refusal(one(R"("dtype":"F32","shape":[0,5],"data_offsets":[0,0])", 0)) == "accepted");
