@@ -27,7 +27,7 @@ struct SwitchOptions {
 };
 
 struct CtlOptions {
-  std::string socket;  // the daemon's control socket
+  std::string socket;   // the daemon's control socket
   std::string command;  // one of those that ctl_help_text tells of
   double wait_ready_s = 0;
   bool json = false;
