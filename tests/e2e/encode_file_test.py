@@ -304,7 +304,7 @@ class LittleSpace(EncodeFileCase, DaemonTestCase):
             held = client.call("encode", prompts=[{"input_ids": [BOS] * 200}])
         lease = reader.acquire(held["job"])
         process = self.start("--outputs", "hidden_states", "--deadline-ms", "50", "--batch", "10")
-        poll(lambda: 'code="buffers_exhausted"' in self.daemon.ask("metrics")["text"], "it was refused for lack of space")
+        poll(lambda: 'result="buffers_exhausted"' in self.daemon.ask("metrics")["text"], "it was refused for lack of space")
         self.assertIsNone(process.poll())
         reader.release(lease)
         self.end(process, 0)

@@ -66,9 +66,9 @@ struct RunEnd {
 /// A run with all that its threads share.
 class EncodeFileRun {
  public:
-  EncodeFileRun(const CtlOptions& options, const EncodeTarget& target)
+  EncodeFileRun(const CtlOptions& options, const EncodeTarget& target, std::int64_t num_lines)
       : folder_(options.encode_file.folder, target.settings, options.encode_file.overwrites),
-        progress_(count_lines(options.encode_file.input)),
+        progress_(num_lines),
         problems_(options.encode_file.input, folder_.skipped_list(), options.encode_file.skips_errors, state_,
                   progress_, display_),
         source_(options.encode_file.input, source_settings(options, target), folder_, problems_, progress_,
@@ -143,8 +143,10 @@ void print_summary(const RunEnd& end) {
 int encode_file_command(ControlClient& client, const CtlOptions& options) {
   check_options(options);
   const EncodeTarget target = ask_target(client, options);
+  const std::int64_t num_lines = count_lines(options.encode_file.input);
+  // Before there are threads, and behind what may take long without looking for signals.
   StopSignals signals;
-  const RunEnd end = EncodeFileRun(options, target).go(signals);
+  const RunEnd end = EncodeFileRun(options, target, num_lines).go(signals);
   if (!end.failure.empty()) std::fprintf(stderr, "gemmactl: %s\n", end.failure.c_str());
   if (!end.finished())
     std::fprintf(stderr, "gemmactl: %s holds what is done; the same command goes on from there\n",

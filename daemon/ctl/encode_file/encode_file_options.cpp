@@ -57,8 +57,8 @@ with "prompt" or "input_ids", and maybe "id": what its file is called, of A-Z a-
 without one that is the line's number. Files are DIR/FOLDER/ID.safetensors, where FOLDER counts thousands of lines:
 lines 1 to 1000 go to 000000. DIR/manifest.json tells what was asked for and of which model.
   --out DIR             where to; made if it is not there. A run that was stopped or killed is taken up again by the
-                        same command: prompts whose file is there are not encoded again. A DIR that another model or
-                        other settings have filled is refused
+                        same command: no file is written again, and requests whose files are all there are not sent
+                        again. A DIR that another model or other settings have filled is refused
   --overwrite           replaces what does not fit: the manifest, files of other settings, files of other prompts
   --field NAME          the object's field with the text (default prompt)
   --outputs, --layers, --prefer, --deadline-ms, --rank   as of encode; default: features where the daemon has them,
@@ -69,8 +69,8 @@ lines 1 to 1000 go to 000000. DIR/manifest.json tells what was asked for and of 
   --on-error stop|skip  what becomes of the rest when a line is no prompt, or a prompt fails alone (default stop). Those
                         that are skipped are listed in DIR/skipped.jsonl
   --in-flight N         requests at a time (default 4). The daemon computes together what waits together, and the last
-                        bits of a result may depend on that: with 1 the same input gives the same bytes every time,
-                        also when it was killed and taken up again
+                        bits of a result may depend on that: with 1, and no other clients, the same input gives the
+                        same bytes every time, also when it was killed and taken up again
   --batch N             prompts of a request (default 16, or fewer where the daemon takes fewer)
   --json                the summary as a line of JSON
 Ctrl-C ends it after the requests in flight. Exit status: 0 all files are there; 1 it stopped before the end, and the same
