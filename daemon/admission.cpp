@@ -56,6 +56,7 @@ Job make_job(const EncodeRequest& request, const Tokenizer* tokenizer, const Pro
   job.prefer = request.prefer;
   job.readers = request.readers;
   job.outputs = request.outputs;
+  job.is_alone = request.is_alone;
   for (const PromptInput& input : request.prompts) {
     const auto* text = std::get_if<std::string>(&input);
     job.prompts.push_back(text != nullptr

@@ -8,7 +8,7 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::uint32_t kFormat = 0x67640004;
+constexpr std::uint32_t kFormat = 0x67640005;
 
 void write_prompt(ByteWriter& out, const JobPrompt& prompt) {
   out.array(std::span<const std::int32_t>(prompt.ids));
@@ -44,6 +44,7 @@ void write_job(ByteWriter& out, const Job& job) {
   out.value(static_cast<std::uint64_t>(job.prompts.size()));
   for (const JobPrompt& prompt : job.prompts)
     write_prompt(out, prompt);
+  out.value(job.is_alone);
   out.value(job.is_kept);
 }
 
@@ -61,6 +62,7 @@ Job read_job(ByteReader& in) {
   job.prompts.resize(in.count());
   for (JobPrompt& prompt : job.prompts)
     prompt = read_prompt(in);
+  job.is_alone = in.value<bool>();
   job.is_kept = in.value<bool>();
   return job;
 }

@@ -97,8 +97,7 @@ RankDevice make_device(const DaemonConfig& config, Bootstrap& bootstrap) {
                          (config.device == DeviceChoice::kAuto && all_have_gpus(bootstrap));
   if (wants_gpu) return make_gpu(config, bootstrap);
   RankDevice device;
-  agree(bootstrap, kTimeout,
-        [&] { device.ops = make_cpu_ops(compute_threads(config, bootstrap.info())); });
+  agree(bootstrap, kTimeout, [&] { device.ops = make_cpu_ops(compute_threads(config, bootstrap.info())); });
   device.links = bootstrap.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap);
   return device;
 }

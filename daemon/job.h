@@ -61,7 +61,8 @@ struct Job {
   std::int64_t readers = 0;  // of each place that will come for it; 0: as many as the segments are made for
   OutputSelection outputs;
   std::vector<JobPrompt> prompts;
-  bool is_kept = false;  // its results stay, for prompts that come again, until a batch forgets them
+  bool is_alone = false;  // computed beside no other job's prompts, and all of it
+  bool is_kept = false;   // its results stay, for prompts that come again, until a batch forgets them
 
   /// That the ranks compute.
   std::int64_t num_tokens() const {

@@ -76,7 +76,9 @@ JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds
         continue;
       }
       tokens += job->job.num_tokens();
-      if (!work.jobs.empty() && tokens > max_tokens) break;
+      const bool wants_to_be_alone =
+          job->job.is_alone || (!work.jobs.empty() && work.jobs.back().job.is_alone);
+      if (!work.jobs.empty() && (wants_to_be_alone || tokens > max_tokens)) break;
       if (!job->job.name.empty()) running_names_.push_back(job->job.name);
       work.jobs.push_back(std::move(*job));
       job = waiting_.erase(job);

@@ -54,8 +54,8 @@ class JobQueue {
   };
 
   /// Waits up to `timeout` for work; then takes jobs from the front up to `max_tokens` together, at least
-  /// one; or all orders that wait. Jobs past their deadline stay, for take_expired. Empty after the timeout
-  /// or when closed.
+  /// one, and one that is alone by itself; or all orders that wait. Jobs past their deadline stay, for
+  /// take_expired. Empty after the timeout or when closed.
   Work take(std::int64_t max_tokens, std::chrono::milliseconds timeout);
 
   /// Gives jobs of the last `take` back to the front, in their order; none is taken again before

@@ -180,10 +180,11 @@ void Leader::look_up(Job& job) {
   for (JobPrompt& prompt : job.prompts) {
     // Looked up anew with every try: what was there may be forgotten.
     prompt.earlier.reset();
-    if (directory_.on() && prompt.ok()) prompt.earlier = directory_.find({prompt.ids, job.outputs});
+    if (directory_.on() && prompt.ok() && !job.is_alone)
+      prompt.earlier = directory_.find({prompt.ids, job.outputs});
     computes = computes || prompt.is_computed();
   }
-  job.is_kept = directory_.on() && computes;
+  job.is_kept = directory_.on() && computes && !job.is_alone;
 }
 
 void Leader::remember(const Job& job, const JobOutcome& outcome) {
@@ -212,7 +213,7 @@ void Leader::reconfigure(const DaemonConfig& config) {
 }
 
 void Leader::count_look_ups(const Job& job) {
-  if (!directory_.on()) return;
+  if (!directory_.on() || job.is_alone) return;
   for (const JobPrompt& prompt : job.prompts) {
     if (!prompt.ok()) continue;
     parts_.metrics.add(prompt.earlier ? "gemmad_result_cache_hits_total"

@@ -147,6 +147,7 @@ Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
   if (const json* prefer = fields.find("prefer")) request.prefer = parse_preference(*prefer);
   if (const json* readers = fields.find("readers"))
     request.readers = to_integer(*readers, "field 'readers'", 1, kMaxReaders);
+  request.is_alone = fields.boolean("alone", false);
   request.return_input_ids = fields.boolean("return_input_ids", false);
   return request;
 }
@@ -218,10 +219,12 @@ struct OpRow {
 
 // In the order of the alternatives of Command.
 constexpr std::array kOps = {
-    OpRow{"encode", parse_encode,
-          "prompts: [text or {\"input_ids\": [...]}], outputs: some of \"hidden_states\", "
-          "\"last_hidden_state\", \"features\", \"embeddings\", layers: [0, 8], modalities: [\"video\"], "
-          "name, deadline_ms, prefer: \"deal\" or \"split\", readers, return_input_ids"},
+    OpRow{
+        "encode", parse_encode,
+        "prompts: [text or {\"input_ids\": [...]}], outputs: some of \"hidden_states\", "
+        "\"last_hidden_state\", \"features\", \"embeddings\", layers: [0, 8], modalities: [\"video\"], "
+        "name, deadline_ms, prefer: \"deal\" or \"split\", readers, alone (beside no other request, nothing "
+        "of an earlier one: the same bytes every time), return_input_ids"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
     OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},

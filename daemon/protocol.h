@@ -40,6 +40,7 @@ struct EncodeRequest {
   Preference prefer = Preference::kNone;
   std::int64_t readers = 0;  // of each place; 0: as many as the segments are made for
   std::optional<std::int64_t> deadline_ms;
+  bool is_alone = false;  // so that the same prompts give the same bytes, whoever asks for what meanwhile
   bool return_input_ids = false;
 };
 

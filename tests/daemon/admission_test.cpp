@@ -100,6 +100,7 @@ TEST_CASE("a job carries the request's name, outputs, preference and readers") {
   request.outputs.hidden_states = {0, 8};
   request.outputs.last_hidden_state = true;
   request.outputs.embeddings = true;
+  request.is_alone = true;
   const Job job = make_job(request, &tokenizer(), kLimits);
   CHECK(job.name == "clip");
   CHECK(job.prefer == Preference::kDeal);
@@ -107,6 +108,7 @@ TEST_CASE("a job carries the request's name, outputs, preference and readers") {
   CHECK(job.outputs.hidden_states == std::vector<std::int64_t>{0, 8});
   CHECK(job.outputs.last_hidden_state);
   CHECK(job.outputs.embeddings);
+  CHECK(job.is_alone);
 }
 
 }  // namespace

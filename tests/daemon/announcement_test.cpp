@@ -18,6 +18,7 @@ Announcement sample() {
   job.readers = 3;
   job.outputs = {{0, 4, 8}, true, false, true, {false, true}};
   job.prompts.push_back({{2, 5, 262143}, true, EarlierPrompt{12, 3}, "", ""});
+  job.is_alone = true;
   job.is_kept = true;
   job.prompts.push_back({{}, false, std::nullopt, "bad_token", "input_ids[0] is -1"});
   announcement.batch.jobs = {job, Job{}};
@@ -47,6 +48,7 @@ TEST_CASE("an announcement comes back as it was") {
   CHECK(job.prompts[0].earlier == EarlierPrompt{12, 3});
   CHECK_FALSE(job.prompts[0].is_computed());
   CHECK_FALSE(job.prompts[1].earlier.has_value());
+  CHECK(job.is_alone);
   CHECK(job.is_kept);
   CHECK(out.forget == std::vector<JobId>{4, 7});
   CHECK(job.prompts[1].error_code == "bad_token");

@@ -46,6 +46,21 @@ TEST_CASE("take gives a job larger than the budget alone") {
   CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{1});
 }
 
+TEST_CASE("take gives a job that is to be alone by itself, and what is around it before and after") {
+  JobQueue queue(10);
+  for (JobId id : {1, 2, 3, 4})
+    queue.push(job(id));
+  QueuedJob alone = job(5);
+  alone.job.is_alone = true;
+  queue.push(std::move(alone));
+  queue.push(job(6));
+  CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{1, 2, 3, 4});
+  queue.finished();
+  CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{5});
+  queue.finished();
+  CHECK(ids(queue.take(100, kNoWait).jobs) == std::vector<JobId>{6});
+}
+
 TEST_CASE("take gives a job that was expected as soon as it comes") {
   JobQueue queue(10);
   std::thread control([&] {

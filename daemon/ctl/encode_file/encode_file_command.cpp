@@ -44,7 +44,8 @@ json request_fields(const CtlOptions& options, const EncodeTarget& target) {
   json fields = encode_fields(options);
   fields["outputs"] = target.outputs;
   fields["return_input_ids"] = options.encode_file.format == FileFormat::kGemmad;
-  fields["readers"] = 1;  // also of a segment that several ranks share
+  fields["readers"] = 1;   // also of a segment that several ranks share
+  fields["alone"] = true;  // the same file whatever else the daemon does, and in however many runs
   return fields;
 }
 

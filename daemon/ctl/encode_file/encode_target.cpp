@@ -61,6 +61,7 @@ json settings_of(const json& info, const CtlOptions& options, const std::vector<
                    {"outputs", outputs},
                    {"layers", nullptr},
                    {"model", info.at("model")},
+                   {"embeddings_processor", info.at("embeddings_processor")},
                    {"max_tokens", info.at("config").at("max_tokens")},
                    {"numbers", number_type(info.at("ranks").at(0).at("device").get<std::string>())}};
   if (options.layers.empty()) return settings;
