@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "comm/segment_layout.h"
@@ -11,6 +12,10 @@ namespace {
 
 // Finished ids merge into few ranges; this many only where jobs finish far out of order.
 constexpr std::size_t kMaxFinishedRanges = 4096;
+
+std::logic_error misuse(JobId job, const std::string& reason) {
+  return std::logic_error("job " + std::to_string(job) + " " + reason);
+}
 
 }  // namespace
 
@@ -24,27 +29,20 @@ ResultStore::ResultStore(Segment& segment, Options options, Clock clock)
 ReserveVerdict ResultStore::reserve(JobId job, const std::string& name, std::uint64_t size_bytes,
                                     std::int64_t num_readers) {
   const std::lock_guard lock(mutex_);
-  if (results_.contains(job)) {
-    throw std::logic_error("job " + std::to_string(job) + " is reserved or published already");
-  }
+  if (results_.contains(job) || kept_.contains(job)) throw misuse(job, "is reserved or published already");
   expire_locked();
   if (size_bytes > allocator_.capacity_bytes()) return ReserveVerdict::kTooLarge;
   if (!name_is_free(name)) return ReserveVerdict::kNameInUse;
   while (results_.size() >= options_.max_results) {
-    if (!evict_one()) return ReserveVerdict::kNoSpace;
+    if (!evict_one(false)) return ReserveVerdict::kNoSpace;
   }
-  std::uint64_t offset = kSegmentHeaderBytes;
-  if (size_bytes > 0) {
-    auto found = allocator_.allocate(size_bytes);
-    while (!found && evict_one())
-      found = allocator_.allocate(size_bytes);
-    if (!found) return ReserveVerdict::kNoSpace;
-    offset = *found;
-  }
+  SharedBlock block = SegmentBlock::take(allocator_, size_bytes, kSegmentHeaderBytes);
+  while (!block && evict_one(true))
+    block = SegmentBlock::take(allocator_, size_bytes, kSegmentHeaderBytes);
+  if (!block) return ReserveVerdict::kNoSpace;
   Result& result = results_[job];
   result.name = name;
-  result.offset = offset;
-  result.size_bytes = size_bytes;
+  result.block = std::move(block);
   result.readers_to_come = num_readers;
   if (!name.empty()) jobs_of_names_[name] = job;
   return ReserveVerdict::kReserved;
@@ -63,25 +61,31 @@ void ResultStore::set_ttl(std::chrono::milliseconds ttl) {
 
 std::span<std::byte> ResultStore::block(JobId job) const {
   const std::lock_guard lock(mutex_);
-  const Result& result = reservation(job);
-  return segment_.bytes().subspan(result.offset, result.size_bytes);
+  const SegmentBlock& block = *reservation(job).block;
+  return segment_.bytes().subspan(block.offset(), block.size_bytes());
 }
 
 std::uint64_t ResultStore::block_offset(JobId job) const {
   const std::lock_guard lock(mutex_);
-  return reservation(job).offset;
+  return reservation(job).block->offset();
 }
 
-void ResultStore::publish(JobId job, std::vector<PromptResult> prompts) {
+void ResultStore::publish(JobId job, std::vector<PromptResult> prompts, std::span<const JobId> borrowed) {
   {
     const std::lock_guard lock(mutex_);
     reservation(job);
     Result& result = results_.at(job);
-    check_tensors(job, result, prompts);
+    Borrowed blocks;
+    for (const JobId lender : borrowed)
+      blocks.emplace(lender, lent_block(lender));
+    check_tensors(job, result.block, blocks, prompts);
+    result.borrowed = std::move(blocks);
     result.prompts = std::make_shared<const std::vector<PromptResult>>(std::move(prompts));
     result.age = next_age_++;
     result.expires_at = clock_() + options_.ttl;
     published_.emplace(result.age, job);
+    const auto kept = kept_.find(job);
+    if (kept != kept_.end()) kept->second.prompts = result.prompts;
   }
   notify();
 }
@@ -104,6 +108,26 @@ void ResultStore::release_reservation(JobId job) {
   const std::lock_guard lock(mutex_);
   const auto result = results_.find(job);
   if (result != results_.end() && !result->second.prompts) drop_reservation(result);
+}
+
+void ResultStore::keep(JobId job) {
+  const std::lock_guard lock(mutex_);
+  if (kept_.contains(job)) throw misuse(job, "is kept already");
+  const auto result = results_.find(job);
+  if (result == results_.end()) throw misuse(job, "has no block to keep");
+  kept_.emplace(job, Kept{result->second.block, result->second.prompts});
+}
+
+void ResultStore::drop(JobId job) {
+  const std::lock_guard lock(mutex_);
+  if (kept_.erase(job) == 0) throw misuse(job, "is not kept");
+}
+
+std::shared_ptr<const std::vector<PromptResult>> ResultStore::prompts_of(JobId job) const {
+  const std::lock_guard lock(mutex_);
+  const auto kept = kept_.find(job);
+  if (kept == kept_.end() || !kept->second.prompts) throw misuse(job, "is not kept, or not published");
+  return kept->second.prompts;
 }
 
 AcquireOutcome ResultStore::acquire(const ResultKey& key, ConnectionId connection) {
@@ -164,9 +188,17 @@ ResultStore::Stats ResultStore::stats() const {
   Stats stats;
   stats.segment_bytes = segment_.bytes().size();
   stats.used_bytes = allocator_.used_bytes();
+  std::unordered_set<SharedBlock> leased;
   for (const auto& [job, result] : results_) {
-    if (result.num_leases > 0) stats.leased_bytes += result.size_bytes;
+    if (result.num_leases == 0) continue;
+    leased.insert(result.block);
+    for (const auto& [lender, block] : result.borrowed)
+      leased.insert(block);
   }
+  for (const SharedBlock& block : leased)
+    stats.leased_bytes += block->size_bytes();
+  for (const auto& [job, kept] : kept_)
+    stats.kept_bytes += kept.block->size_bytes();
   stats.num_results = published_.size();
   stats.num_leases = leases_.size();
   return stats;
@@ -184,23 +216,32 @@ void ResultStore::notify() {
 
 const ResultStore::Result& ResultStore::reservation(JobId job) const {
   const auto result = results_.find(job);
-  if (result == results_.end() || result->second.prompts) {
-    throw std::logic_error("job " + std::to_string(job) + " has no reservation");
-  }
+  if (result == results_.end() || result->second.prompts) throw misuse(job, "has no reservation");
   return result->second;
 }
 
-void ResultStore::check_tensors(JobId job, const Result& result,
+SharedBlock ResultStore::lent_block(JobId job) const {
+  const auto kept = kept_.find(job);
+  if (kept != kept_.end() && kept->second.prompts) return kept->second.block;
+  const auto result = results_.find(job);
+  if (result != results_.end() && result->second.prompts) return result->second.block;
+  throw misuse(job, "has published nothing that could be borrowed, or it is gone");
+}
+
+void ResultStore::check_tensors(JobId job, const SharedBlock& block, const Borrowed& borrowed,
                                 const std::vector<PromptResult>& prompts) const {
   for (const PromptResult& prompt : prompts) {
     for (const TensorInfo& tensor : prompt.tensors) {
-      const bool inside = tensor.offset >= result.offset && tensor.size_bytes <= result.size_bytes &&
-                          tensor.offset - result.offset <= result.size_bytes - tensor.size_bytes;
-      if (inside) continue;
-      throw std::logic_error("job " + std::to_string(job) + ": tensor " + tensor.name + " at " +
-                             std::to_string(tensor.offset) + " of " + std::to_string(tensor.size_bytes) +
-                             " bytes leaves its block at " + std::to_string(result.offset) + " of " +
-                             std::to_string(result.size_bytes) + " bytes");
+      const auto holds = [&](const SharedBlock& held) {
+        return held->contains(tensor.offset, tensor.size_bytes);
+      };
+      if (holds(block)) continue;
+      if (std::any_of(borrowed.begin(), borrowed.end(), [&](const auto& lent) { return holds(lent.second); }))
+        continue;
+      throw misuse(job, "has tensor " + tensor.name + " at " + std::to_string(tensor.offset) + " of " +
+                            std::to_string(tensor.size_bytes) + " bytes, outside its block at " +
+                            std::to_string(block->offset()) + " of " + std::to_string(block->size_bytes()) +
+                            " bytes and the " + std::to_string(borrowed.size()) + " that it borrows");
     }
   }
 }
@@ -219,16 +260,20 @@ void ResultStore::drop_name(const std::string& name, JobId holder) {
   if (found != jobs_of_names_.end() && found->second == holder) jobs_of_names_.erase(found);
 }
 
-void ResultStore::drop_reservation(Results::iterator result) {
-  if (result->second.size_bytes > 0) allocator_.free(result->second.offset);
+void ResultStore::drop_result(Results::iterator result) {
   drop_name(result->second.name, result->first);
   results_.erase(result);
+}
+
+void ResultStore::drop_reservation(Results::iterator result) {
+  kept_.erase(result->first);
+  drop_result(result);
 }
 
 void ResultStore::drop_published(Results::iterator result) {
   published_.erase(result->second.age);
   finished_.insert(result->first);
-  drop_reservation(result);
+  drop_result(result);
 }
 
 void ResultStore::remember_failure(JobId job, const std::string& name, JobFailure failure) {
@@ -264,10 +309,20 @@ void ResultStore::expire_locked() {
   }
 }
 
-bool ResultStore::evict_one() {
+bool ResultStore::gives_space(JobId job, const Result& result) const {
+  const auto frees = [&](JobId owner, const SharedBlock& block) {
+    return block->size_bytes() > 0 && !kept_.contains(owner);
+  };
+  return frees(job, result.block) ||
+         std::any_of(result.borrowed.begin(), result.borrowed.end(),
+                     [&](const auto& lent) { return frees(lent.first, lent.second); });
+}
+
+bool ResultStore::evict_one(bool for_space) {
   for (const auto& [age, job] : published_) {
     const auto result = results_.find(job);
     if (result->second.readers_to_come > 0 || result->second.num_leases > 0) continue;
+    if (for_space && !gives_space(job, result->second)) continue;
     drop_published(result);
     return true;
   }

@@ -19,6 +19,7 @@
 #include "comm/job_id.h"
 #include "comm/job_id_set.h"
 #include "comm/segment.h"
+#include "comm/segment_block.h"
 #include "kernels/base/tensor.h"
 
 namespace gemmad {
@@ -81,6 +82,11 @@ using AcquireOutcome = std::variant<Pending, Failed, Gone, Acquired>;
 /// A result leaves when it has no lease and either its time to live is over or, where a reservation needs the
 /// space, it was acquired as often as it has readers. A result that a reader has yet to acquire is kept for
 /// its time to live; a leased one always.
+///
+/// Blocks may outlive their results. A kept job's block stays until it is dropped, and a published result can
+/// borrow: its tensors may lie in blocks of other jobs, which then stay for as long as it does. Space is free
+/// again when nobody holds it: no result, no borrower, not kept. To readers a kept result is one like any
+/// other, gone when its time to live is over, except that no reservation takes it for its space.
 class ResultStore {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
@@ -91,8 +97,9 @@ class ResultStore {
   };
   struct Stats {
     std::uint64_t segment_bytes = 0;
-    std::uint64_t used_bytes = 0;    // reserved and published blocks
-    std::uint64_t leased_bytes = 0;  // of these, blocks with a lease
+    std::uint64_t used_bytes = 0;    // blocks that anything holds, each once
+    std::uint64_t leased_bytes = 0;  // of these, blocks of leased results, borrowed ones too
+    std::uint64_t kept_bytes = 0;    // of these, blocks of kept jobs
     std::size_t num_results = 0;     // published
     std::size_t num_leases = 0;
   };
@@ -114,13 +121,26 @@ class ResultStore {
   /// Where the reserved space begins in the segment, a multiple of 4096.
   std::uint64_t block_offset(JobId job) const;
   /// Makes the result available and calls on_change. The block must be written by now, and not after.
-  /// Also throws std::logic_error for a tensor outside the job's block: the store is then unchanged.
-  void publish(JobId job, std::vector<PromptResult> prompts);
+  /// The result holds the own blocks of the jobs `borrowed`, too; each must be published and not gone, or
+  /// kept. Also throws std::logic_error where one is not, and for a tensor that lies neither in the job's
+  /// block nor in a borrowed one: the store is then unchanged.
+  void publish(JobId job, std::vector<PromptResult> prompts, std::span<const JobId> borrowed = {});
   /// Ends the job with a reason that readers get for the time to live, and calls on_change. Gives a
   /// reservation back; works without one. Ignored for a published job.
   void fail(JobId job, const std::string& name, JobFailure failure);
   /// Gives the space back and remembers nothing: the job will be tried again. Ignored without a reservation.
   void release_reservation(JobId job);
+
+  /// Keeps the job's own block, not those that it borrows, until drop(). Of a job reserved or published; to
+  /// keep it before it is published is to be sure of its block. A reservation that fails or is given back is
+  /// no longer kept. Throws std::logic_error without such a job, or when it is kept already.
+  void keep(JobId job);
+  /// Ends keep(). A result that is still there lives on as any other. Throws std::logic_error for a job not
+  /// kept.
+  void drop(JobId job);
+  /// What a kept job published, for results that borrow from it. Throws std::logic_error for a job not kept,
+  /// or not published yet.
+  std::shared_ptr<const std::vector<PromptResult>> prompts_of(JobId job) const;
 
   // Reader side.
 
@@ -143,15 +163,20 @@ class ResultStore {
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
+  using Borrowed = std::map<JobId, SharedBlock>;  // by the job whose block it is
   struct Result {
     std::string name;
-    std::uint64_t offset = 0;
-    std::uint64_t size_bytes = 0;
+    SharedBlock block;
+    Borrowed borrowed;
     std::shared_ptr<const std::vector<PromptResult>> prompts;  // null until published
     std::uint64_t age = 0;                                     // the key in published_
     TimePoint expires_at;
     std::size_t num_leases = 0;
     std::int64_t readers_to_come = 1;
+  };
+  struct Kept {
+    SharedBlock block;
+    std::shared_ptr<const std::vector<PromptResult>> prompts;  // null until published
   };
   struct Failure {
     std::string name;
@@ -169,15 +194,19 @@ class ResultStore {
   AcquireOutcome acquire_job(JobId job, ConnectionId connection);
   void end_lease(std::unordered_map<LeaseId, Lease>::iterator lease);
   const Result& reservation(JobId job) const;
-  void check_tensors(JobId job, const Result& result, const std::vector<PromptResult>& prompts) const;
+  SharedBlock lent_block(JobId job) const;
+  void check_tensors(JobId job, const SharedBlock& block, const Borrowed& borrowed,
+                     const std::vector<PromptResult>& prompts) const;
   bool name_is_free(const std::string& name) const;
   void drop_name(const std::string& name, JobId holder);
+  void drop_result(Results::iterator result);
   void drop_reservation(Results::iterator result);
   void drop_published(Results::iterator result);
   void remember_failure(JobId job, const std::string& name, JobFailure failure);
   void drop_oldest_failure();
   void expire_locked();
-  bool evict_one();
+  bool gives_space(JobId job, const Result& result) const;
+  bool evict_one(bool for_space);
 
   // Without it.
   void notify();
@@ -187,8 +216,9 @@ class ResultStore {
 
   mutable std::mutex mutex_;  // of all below, but for the last two
   Options options_;
-  BlockAllocator allocator_;
+  BlockAllocator allocator_;  // outlives those that hold blocks
   Results results_;
+  std::unordered_map<JobId, Kept> kept_;
   std::map<std::uint64_t, JobId> published_;  // by age
   std::unordered_map<JobId, Failure> failures_;
   std::deque<JobId> failures_by_age_;

@@ -41,18 +41,23 @@ Route make_route(std::span<const int> holders, const Places& places) {
   return route;
 }
 
-RouteTable::RouteTable(const ShardPlan& plan, std::int64_t num_layers, const Places& places) {
+std::size_t RouteTable::add(const std::vector<int>& holders, const Places& places) {
+  const auto [found, is_new] = by_holders_.try_emplace(holders, routes_.size());
+  if (is_new) routes_.push_back(make_route(holders, places));
+  return found->second;
+}
+
+RouteTable::RouteTable(const ShardPlan& plan, std::int64_t num_layers, const Places& places,
+                       bool single_ranks) {
   for (const Cut cut : {Cut::kDeal, Cut::kSplit}) {
     const auto replicas = plan.replicas_of(cut);
     for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
       std::vector<std::size_t>& by_state = by_state_[{cut, static_cast<int>(replica)}];
-      std::vector<int> last_holders;
-      for (std::int64_t state = 0; state <= num_layers; ++state) {
-        const std::vector<int> holders = holders_of_state(replicas[replica], state);
-        if (holders != last_holders) routes_.push_back(make_route(holders, places));
-        last_holders = holders;
-        by_state.push_back(routes_.size() - 1);
-      }
+      for (std::int64_t state = 0; state <= num_layers; ++state)
+        by_state.push_back(add(holders_of_state(replicas[replica], state), places));
+      if (!single_ranks) continue;
+      for (const Shard& shard : replicas[replica].shards)
+        add({shard.rank}, places);
     }
   }
 }

@@ -34,18 +34,24 @@ struct Route {
 
 Route make_route(std::span<const int> holders, const Places& places);
 
-/// The routes of all hidden states under a plan. The same on every rank.
+/// The routes of all results under a plan. The same on every rank.
 class RouteTable {
  public:
   RouteTable() = default;
-  RouteTable(const ShardPlan& plan, std::int64_t num_layers, const Places& places);
+  /// Of all hidden states, and with `single_ranks` also of what a rank that encodes has alone.
+  RouteTable(const ShardPlan& plan, std::int64_t num_layers, const Places& places, bool single_ranks = false);
 
   const std::vector<Route>& routes() const { return routes_; }
   /// Which of them hidden state `state` (0 .. L) takes when `replica` of `cut` has computed it.
   std::size_t index(Cut cut, int replica, std::int64_t state) const;
+  /// Which of them is taken by what `rank` alone has. Throws std::out_of_range where there is none.
+  std::size_t of_rank(int rank) const { return by_holders_.at({rank}); }
 
  private:
+  std::size_t add(const std::vector<int>& holders, const Places& places);
+
   std::vector<Route> routes_;
+  std::map<std::vector<int>, std::size_t> by_holders_;
   std::map<std::pair<Cut, int>, std::vector<std::size_t>> by_state_;
 };
 

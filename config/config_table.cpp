@@ -22,6 +22,7 @@ constexpr std::string_view kSegmentsNames[] = {"per_rank", "per_node"};
 constexpr std::string_view kWeightsNames[] = {"files", "random"};
 constexpr std::string_view kPresetNames[] = {"none",       "gemma-3-270m", "gemma-3-1b",
                                              "gemma-3-4b", "gemma-3-12b",  "gemma-3-27b"};
+constexpr std::string_view kProcessorPresetNames[] = {"none", "ltx-2", "ltx-2.3"};
 constexpr std::string_view kWeightsCacheNames[] = {"node", "none"};
 constexpr std::string_view kDeviceNames[] = {"auto", "cpu", "cuda"};
 constexpr std::string_view kLogLevelNames[] = {"trace", "debug", "info", "warn", "error"};
@@ -50,6 +51,12 @@ constexpr ConfigRow kRows[] = {
      "of random weights: the same seed makes the same ones"},
     {"preset", enum_field<&C::preset>(kPresetNames), "", kFixed,
      "of random weights without a model's directory: whose sizes to take; there is no tokenizer then"},
+    {"embeddings_processor", PathField{&C::embeddings_processor, 4096}, "", kFixed,
+     "LTX-2 checkpoint whose embeddings processor gives the outputs features and embeddings; empty: none"},
+    {"projections", PathField{&C::projections, 4096}, "", kFixed,
+     "packed text encoder that holds the processor's projections, where its checkpoint does not"},
+    {"processor_preset", enum_field<&C::processor_preset>(kProcessorPresetNames), "", kFixed,
+     "whose sizes a processor of random weights takes; ltx-2.3: 2.5's too"},
     {"mode", enum_field<&C::mode>(kModeNames), "", kRunTime,
      "sharded: a replica is cut over ranks; batch_parallel: every rank has one, prompts are dealt; adaptive: "
      "every rank has one, each job is dealt or cut, whichever is faster"},
@@ -75,6 +82,10 @@ constexpr ConfigRow kRows[] = {
     {"segment_mib", IntegerField{&C::segment_mib, 1, 1048576}, "MiB", kFixed, "size of an output segment"},
     {"result_ttl_ms", IntegerField{&C::result_ttl_ms, 100, 86400000}, "ms", kRunTime,
      "how long a result waits for its readers"},
+    {"result_cache_mib", IntegerField{&C::result_cache_mib, -1, 524287}, "MiB", kRunTime,
+     "how much of a segment may keep results for prompts that come again; less than half of segment_mib; -1: "
+     "a "
+     "quarter of it; 0: none"},
     {"deadline_ms", IntegerField{&C::deadline_ms, 1, 86400000}, "ms", kRunTime,
      "deadline of a request that names none"},
     {"max_tokens", IntegerField{&C::max_tokens, 1, 1024}, "tokens", kFixed, "most tokens of a prompt"},
@@ -245,6 +256,10 @@ std::string_view name(Weights weights) {
 
 std::string_view name(Preset preset) {
   return kPresetNames[static_cast<std::size_t>(preset)];
+}
+
+std::string_view name(ProcessorPreset preset) {
+  return kProcessorPresetNames[static_cast<std::size_t>(preset)];
 }
 
 std::string_view name(WeightsCache cache) {

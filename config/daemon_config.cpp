@@ -77,6 +77,13 @@ class Loader {
                                     std::to_string(config_.max_tokens) +
                                     "): a full prompt fits no batch; raise it or lower max_tokens");
     }
+    // The other half is for results on their way to readers.
+    if (config_.result_cache_mib > 0 && 2 * config_.result_cache_mib >= config_.segment_mib) {
+      throw ConfigError::at_key(source_of("result_cache_mib", "segment_mib"), "result_cache_mib",
+                                "is " + std::to_string(config_.result_cache_mib) +
+                                    ", not less than half of segment_mib (" +
+                                    std::to_string(config_.segment_mib) + "); lower it or raise segment_mib");
+    }
     return config_;
   }
 
@@ -125,8 +132,33 @@ std::string default_socket_path() {
   return "/tmp/gemmad-" + std::to_string(::getuid()) + "/control.sock";
 }
 
+namespace {
+
+void validate_processor(const DaemonConfig& config, const std::string& source) {
+  const bool has_preset = config.processor_preset != ProcessorPreset::kNone;
+  if (has_preset && config.weights == Weights::kFiles) {
+    throw ConfigError::at_key(source, "processor_preset",
+                              "is '" + std::string(name(config.processor_preset)) +
+                                  "', which counts for random weights alone; weights is 'files'");
+  }
+  if (!config.embeddings_processor.empty() && has_preset) {
+    throw ConfigError::at_key(source, "processor_preset",
+                              "is '" + std::string(name(config.processor_preset)) +
+                                  "', but embeddings_processor names '" +
+                                  printable(config.embeddings_processor) + "': leave one of them out");
+  }
+  if (!config.projections.empty() && config.embeddings_processor.empty()) {
+    throw ConfigError::at_key(source, "projections",
+                              "names '" + printable(config.projections) +
+                                  "', which counts for an embeddings_processor alone; there is none");
+  }
+}
+
+}  // namespace
+
 void validate_for_run(const DaemonConfig& config) {
   static const std::string kSource = "configuration";
+  validate_processor(config, kSource);
   const bool has_preset = config.preset != Preset::kNone;
   if (config.weights == Weights::kFiles) {
     if (config.model.empty())
@@ -158,6 +190,12 @@ void validate_change(const DaemonConfig& running, const DaemonConfig& wanted,
                                     ", which a running daemon cannot do; restart it");
     }
   }
+}
+
+std::uint64_t result_cache_bytes(const DaemonConfig& config) {
+  constexpr std::uint64_t kMebibyte = 1024 * 1024;
+  if (config.result_cache_mib >= 0) return static_cast<std::uint64_t>(config.result_cache_mib) * kMebibyte;
+  return static_cast<std::uint64_t>(config.segment_mib) * kMebibyte / 4;
 }
 
 json effective_config(const DaemonConfig& config) {

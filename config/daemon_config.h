@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config_error.h"
+#include "config/processor_config.h"
 
 namespace gemmad {
 
@@ -37,6 +38,9 @@ struct DaemonConfig {
   Weights weights = Weights::kFiles;
   std::int64_t weights_seed = 1;
   Preset preset = Preset::kNone;
+  std::string embeddings_processor;
+  std::string projections;
+  ProcessorPreset processor_preset = ProcessorPreset::kNone;
   Mode mode = Mode::kBatchParallel;
   Strategy strategy = Strategy::kTensor;
   std::int64_t ranks_per_replica = 0;
@@ -47,6 +51,7 @@ struct DaemonConfig {
   Segments segments = Segments::kPerRank;
   std::int64_t segment_mib = 1024;
   std::int64_t result_ttl_ms = 60'000;
+  std::int64_t result_cache_mib = -1;
   std::int64_t deadline_ms = 60'000;
   std::int64_t max_tokens = 1024;
   std::int64_t batch_tokens = 8192;
@@ -83,7 +88,7 @@ DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
 std::string default_socket_path();
 
 /// What a running daemon needs beyond what parses: `model`, or with random weights either `model` or
-/// `preset`, and no `preset` that would count for nothing. Throws ConfigError.
+/// `preset`, and no preset or file that would count for nothing. Throws ConfigError.
 void validate_for_run(const DaemonConfig& config);
 
 /// `config` with the keys of the object `change` set, checked as a whole. Throws ConfigError.
@@ -92,6 +97,9 @@ DaemonConfig changed_config(const DaemonConfig& config, const nlohmann::json& ch
 
 /// Throws ConfigError naming the first key that differs and cannot be changed while the daemon runs.
 void validate_change(const DaemonConfig& running, const DaemonConfig& wanted, const std::string& source_name);
+
+/// How much of a segment may be kept for prompts that come again, as result_cache_mib says.
+std::uint64_t result_cache_bytes(const DaemonConfig& config);
 
 /// Every key with its value in use, as an object that parse_config reads back to an equal DaemonConfig.
 nlohmann::json effective_config(const DaemonConfig& config);
@@ -106,6 +114,7 @@ std::string_view name(Strategy strategy);
 std::string_view name(Segments segments);
 std::string_view name(Weights weights);
 std::string_view name(Preset preset);
+std::string_view name(ProcessorPreset preset);
 std::string_view name(WeightsCache cache);
 std::string_view name(DeviceChoice device);
 std::string_view name(LogLevel level);

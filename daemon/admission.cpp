@@ -55,8 +55,7 @@ Job make_job(const EncodeRequest& request, const Tokenizer* tokenizer, const Pro
   job.name = request.name;
   job.prefer = request.prefer;
   job.readers = request.readers;
-  job.outputs.hidden_states = request.hidden_states;
-  job.outputs.last_hidden_state = request.last_hidden_state;
+  job.outputs = request.outputs;
   for (const PromptInput& input : request.prompts) {
     const auto* text = std::get_if<std::string>(&input);
     job.prompts.push_back(text != nullptr

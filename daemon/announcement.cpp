@@ -1,16 +1,20 @@
 #include "daemon/announcement.h"
 
+#include <array>
+
 #include "daemon/byte_codec.h"
 
 namespace gemmad {
 
 namespace {
 
-constexpr std::uint32_t kFormat = 0x67640002;
+constexpr std::uint32_t kFormat = 0x67640004;
 
 void write_prompt(ByteWriter& out, const JobPrompt& prompt) {
   out.array(std::span<const std::int32_t>(prompt.ids));
   out.value(prompt.truncated);
+  out.value(prompt.earlier.has_value());
+  out.value(prompt.earlier.value_or(EarlierPrompt{}));
   out.text(prompt.error_code);
   out.text(prompt.error_message);
 }
@@ -19,6 +23,9 @@ JobPrompt read_prompt(ByteReader& in) {
   JobPrompt prompt;
   prompt.ids = in.array<std::int32_t>();
   prompt.truncated = in.value<bool>();
+  const bool has_earlier = in.value<bool>();
+  const auto earlier = in.value<EarlierPrompt>();
+  if (has_earlier) prompt.earlier = earlier;
   prompt.error_code = in.text();
   prompt.error_message = in.text();
   return prompt;
@@ -31,9 +38,13 @@ void write_job(ByteWriter& out, const Job& job) {
   out.value(job.readers);
   out.array(std::span<const std::int64_t>(job.outputs.hidden_states));
   out.value(job.outputs.last_hidden_state);
+  out.value(job.outputs.features);
+  out.value(job.outputs.embeddings);
+  out.value(job.outputs.modalities);
   out.value(static_cast<std::uint64_t>(job.prompts.size()));
   for (const JobPrompt& prompt : job.prompts)
     write_prompt(out, prompt);
+  out.value(job.is_kept);
 }
 
 Job read_job(ByteReader& in) {
@@ -44,9 +55,13 @@ Job read_job(ByteReader& in) {
   job.readers = in.value<std::int64_t>();
   job.outputs.hidden_states = in.array<std::int64_t>();
   job.outputs.last_hidden_state = in.value<bool>();
+  job.outputs.features = in.value<bool>();
+  job.outputs.embeddings = in.value<bool>();
+  job.outputs.modalities = in.value<std::array<bool, 2>>();
   job.prompts.resize(in.count());
   for (JobPrompt& prompt : job.prompts)
     prompt = read_prompt(in);
+  job.is_kept = in.value<bool>();
   return job;
 }
 
@@ -80,6 +95,7 @@ std::vector<std::byte> encode_announcement(const Announcement& announcement) {
     write_failure(out, failure);
   out.value(announcement.order.kind);
   out.text(announcement.order.settings);
+  out.array(std::span<const JobId>(announcement.forget));
   return out.take();
 }
 
@@ -97,6 +113,7 @@ Announcement decode_announcement(std::span<const std::byte> bytes) {
     failure = read_failure(in);
   announcement.order.kind = in.value<OrderKind>();
   announcement.order.settings = in.text();
+  announcement.forget = in.array<JobId>();
   if (!in.at_end()) throw CodecError("bytes after the end of an announcement");
   return announcement;
 }

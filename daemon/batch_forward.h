@@ -10,6 +10,7 @@
 #include "daemon/device_delivery.h"
 #include "daemon/job.h"
 #include "daemon/job_layout.h"
+#include "daemon/model/ltx/embeddings_processor.h"
 #include "daemon/model/part_links.h"
 #include "daemon/model/text_encoder.h"
 #include "kernels/ops.h"
@@ -30,6 +31,8 @@ struct PartInHand {
   int replica = 0;
   TextEncoder* encoder = nullptr;
   PartLinks* links = nullptr;
+  EmbeddingsProcessor* processor = nullptr;  // null where there is none
+  int processor_rank = 0;                    // whose units it works on: this rank, or that of the last stage
 };
 
 /// How a batch is computed and delivered under one cut. Nothing is owned.

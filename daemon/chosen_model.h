@@ -7,6 +7,7 @@
 
 #include "config/daemon_config.h"
 #include "config/model_config.h"
+#include "config/processor_config.h"
 #include "daemon/model/weight_source.h"
 
 namespace gemmad {
@@ -15,6 +16,12 @@ struct ChosenModel {
   TextConfig config;
   std::shared_ptr<const WeightOrigin> weights;
   std::optional<std::filesystem::path> tokenizer_file;  // not checked beyond what a look tells
+
+  struct Processor {
+    ProcessorConfig config;
+    std::shared_ptr<const WeightOrigin> weights;
+  };
+  std::optional<Processor> processor;  // of embeddings, where the settings name one
 };
 
 /// The model that `settings` ask for, which validate_for_run has let through; no weights are read yet. Blocks

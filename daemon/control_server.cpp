@@ -41,6 +41,7 @@ ControlServer::ControlServer(UnixListener listener, ControlParts parts, DaemonFa
   protocol_limits_.max_prompts = facts_.config.max_prompts;
   protocol_limits_.num_layers = facts_.model.num_layers;
   protocol_limits_.takes_text = parts.tokenizer != nullptr;
+  protocol_limits_.has_processor = facts_.processor.has_value();
   for (OutsideSource& source : sources)
     server_.watch(source.fd, [this, take = std::move(source.take)] { hear(take()); });
   thread_ = std::thread([this] { run(); });

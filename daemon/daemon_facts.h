@@ -8,6 +8,7 @@
 
 #include "config/daemon_config.h"
 #include "config/model_config.h"
+#include "config/processor_config.h"
 #include "daemon/cost_model.h"
 #include "daemon/rank_status.h"
 
@@ -17,6 +18,7 @@ struct DaemonFacts {
   DaemonConfig config;
   TextConfig model;
   bool has_tokenizer = true;
+  std::optional<ProcessorConfig> processor;  // of embeddings, where there is one
   std::string collectives;
   std::vector<RankIdentity> ranks;
   bool asleep = false;

@@ -8,6 +8,7 @@
 
 #include "comm/batch_plan.h"
 #include "daemon/gather.h"
+#include "daemon/processor_plan.h"
 
 namespace gemmad {
 
@@ -28,6 +29,33 @@ std::size_t sum_bytes(const DeploymentParts& parts) {
          size_bytes(parts.ops.compute_dtype());
 }
 
+/// Sequences that go through a connector together: two fill a GPU.
+constexpr std::int64_t kUnitsAtOnce = 2;
+
+ProcessorLimits processor_limits(const DeploymentParts& parts) {
+  return {parts.max_batch_tokens, kUnitsAtOnce, kPaddedLength};
+}
+
+/// What a shard of `plan` needs of a processor. Those that make hidden states from the middle on begin behind
+/// the state that they are given.
+ProcessorShare processor_share(const DeploymentParts& parts, const ShardPlan& plan, const Shard& shard) {
+  const std::int64_t first = shard.layers.begin == 0 ? 0 : shard.layers.begin + 1;
+  ProcessorShare share{{first, std::max(first, shard.layers.end + 1)}, false};
+  for (const Replica& replica : plan.replicas) {
+    const std::vector<int> ranks = processor_ranks(replica, parts.model.num_layers);
+    share.has_connectors |= std::find(ranks.begin(), ranks.end(), shard.rank) != ranks.end();
+  }
+  return share;
+}
+
+/// The widest row that is delivered.
+std::int64_t max_width(const DeploymentParts& parts) {
+  std::int64_t width = parts.model.hidden_size;
+  if (parts.processor)
+    width = std::max({width, parts.processor->video.width(), parts.processor->audio.width()});
+  return width;
+}
+
 class IgnoringSink final : public HiddenStateSink {
  public:
   void hidden_state(std::int64_t, ConstTensorView, const Moment&, bool) override {}
@@ -40,8 +68,8 @@ std::vector<int> ranks_of(const Replica& replica) {
   return ranks;
 }
 
-/// Milliseconds of a pass over `num_tokens` in prompts as long as they may be, the best of a few: others disturb
-/// it only for the worse.
+/// Milliseconds of a pass over `num_tokens` in prompts as long as they may be, the best of a few: others
+/// disturb it only for the worse.
 double time_pass(TextEncoder& encoder, PartLinks& links, Ops& ops, std::int64_t num_tokens) {
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(num_tokens), 0);
   std::vector<std::int64_t> offsets{0};
@@ -75,6 +103,13 @@ DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const Deploy
   }
   bytes.workspace = TextWorkspace::size_bytes(parts.model, activation_widths(parts.model, shard), ops,
                                               parts.max_batch_tokens);
+  if (parts.processor) {
+    const StateSizes states = state_sizes(parts.model);
+    const ProcessorShare share = processor_share(parts, plan, shard);
+    bytes.processor = ProcessorWeights::size_bytes(*parts.processor, states, share, ops.compute_dtype()) +
+                      ProcessorWorkspace::size_bytes(*parts.processor, states, share.has_connectors, ops,
+                                                     processor_limits(parts));
+  }
   bytes.scratch = ops.scratch_bytes();
   // Of each member two addends and a sum.
   const bool sliced = plan.split || (plan.replicas.front().strategy == Strategy::kTensor &&
@@ -82,10 +117,10 @@ DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const Deploy
   if (sliced && parts.links.peer_sums) bytes.sums = 3 * sum_bytes(parts);
   if (parts.device_results != nullptr) {
     const int rank = parts.bootstrap.info().rank;
-    const RouteTable routes(plan, parts.model.num_layers, parts.places);
+    const RouteTable routes(plan, parts.model.num_layers, parts.places, parts.processor.has_value());
     for (const Route& route : routes.routes()) {
       if (std::find(route.receivers.begin(), route.receivers.end(), rank) != route.receivers.end())
-        bytes.delivery += DeviceDelivery::staging_bytes(parts.model.hidden_size, ops);
+        bytes.delivery += DeviceDelivery::staging_bytes(max_width(parts), ops);
     }
   }
   return bytes;
@@ -97,17 +132,41 @@ void Deployment::close() {
   }
 }
 
-Deployment::Deployment(const DeploymentParts& parts, ShardPlan plan, const WeightSource& source,
+Deployment::Deployment(const DeploymentParts& parts, ShardPlan plan, const DeploymentSources& sources,
                        const LoadProgress& progress)
-    : parts_(parts), plan_(std::move(plan)), routes_(plan_, parts.model.num_layers, parts.places) {
+    : parts_(parts),
+      plan_(std::move(plan)),
+      routes_(plan_, parts.model.num_layers, parts.places, parts.processor.has_value()) {
   shard_.rank = -1;
-  const int rank = parts.bootstrap.info().rank;
-  if (const Shard* shard = plan_.shard_of(rank); shard != nullptr) {
+  if (const Shard* shard = plan_.shard_of(parts.bootstrap.info().rank); shard != nullptr) {
     shard_ = *shard;
-    weights_ = load_text_weights(source, parts.model, shard_, parts.ops, progress);
-    workspace_.emplace(parts.model, activation_widths(parts.model, shard_), parts.ops,
-                       parts.max_batch_tokens);
+    load(sources, progress);
   }
+}
+
+void Deployment::load(const DeploymentSources& sources, const LoadProgress& progress) {
+  Ops& ops = parts_.ops;
+  const StateSizes states = state_sizes(parts_.model);
+  const ProcessorShare share = processor_share(parts_, plan_, shard_);
+  std::uint64_t processor_bytes = 0;
+  if (parts_.processor)
+    processor_bytes = ProcessorWeights::size_bytes(*parts_.processor, states, share, ops.compute_dtype());
+  std::uint64_t text_bytes = 0;
+  weights_ = load_text_weights(sources.text, parts_.model, shard_, ops,
+                               [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+                                 text_bytes = total_bytes;
+                                 if (progress) progress(done_bytes, total_bytes + processor_bytes);
+                               });
+  workspace_.emplace(parts_.model, activation_widths(parts_.model, shard_), ops, parts_.max_batch_tokens);
+  if (!parts_.processor) return;
+  ProcessorWeights weights =
+      load_processor_weights(*sources.processor, *parts_.processor, states, share, ops, parts_.num_threads,
+                             [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
+                               if (progress) progress(text_bytes + done_bytes, text_bytes + total_bytes);
+                             });
+  processor_workspace_.emplace(*parts_.processor, states, share.has_connectors, ops,
+                               processor_limits(parts_));
+  processor_.emplace(*parts_.processor, states, std::move(weights), *processor_workspace_, ops);
 }
 
 void Deployment::connect() {
@@ -118,8 +177,8 @@ void Deployment::connect() {
   }
   const int rank = parts_.bootstrap.info().rank;
   if (parts_.device_results != nullptr) {
-    delivery_ = std::make_unique<DeviceDelivery>(routes_, *parts_.device_results, parts_.model.hidden_size,
-                                                 rank, parts_.exchange_timeout, parts_.ops);
+    delivery_ = std::make_unique<DeviceDelivery>(routes_, *parts_.device_results, max_width(parts_), rank,
+                                                 parts_.exchange_timeout, parts_.ops);
     return;
   }
   for (const Route& route : routes_.routes()) {
@@ -156,7 +215,13 @@ void Deployment::add_part(Cut cut, TextWeights weights, std::optional<Part>& par
   part.emplace(Part{GroupLinks(group(sliced, parts_.exchange_timeout), std::move(peers),
                                group(staged, parts_.compute_timeout), stage),
                     TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops)});
-  in_hand_.push_back({cut, place.replica, &part->encoder, &part->links});
+  const std::vector<int> finishing = processor_ranks(replica, parts_.model.num_layers);
+  const int rank = parts_.bootstrap.info().rank;
+  const bool finishes = std::find(finishing.begin(), finishing.end(), rank) != finishing.end();
+  const bool takes_part = finishes || place.shard->layers.end < parts_.model.num_layers;
+  in_hand_.push_back({cut, place.replica, &part->encoder, &part->links,
+                      processor_ && takes_part ? &*processor_ : nullptr,
+                      finishes ? rank : finishing.front()});
 }
 
 void Deployment::tune() {
@@ -175,12 +240,13 @@ void Deployment::measure_costs() {
     mine.tokens[i] = std::min(kProbeTimes[i] * parts_.ops.efficient_rows(), parts_.max_batch_tokens);
   if (split_) {
     // All layers where they take milliseconds, so that what comes once a pass is not counted with each.
-    const std::int64_t num_layers = parts_.ops.records_work() ? parts_.model.num_layers
-                                                              : std::min(kProbeLayers, parts_.model.num_layers);
-    const double scale =
-        static_cast<double>(parts_.model.num_layers) / static_cast<double>(num_layers);
-    TextEncoder whole(parts_.model, first_layers(deal_->encoder.weights(), num_layers), *workspace_, parts_.ops);
-    TextEncoder slice(parts_.model, first_layers(split_->encoder.weights(), num_layers), *workspace_, parts_.ops);
+    const std::int64_t num_layers =
+        parts_.ops.records_work() ? parts_.model.num_layers : std::min(kProbeLayers, parts_.model.num_layers);
+    const double scale = static_cast<double>(parts_.model.num_layers) / static_cast<double>(num_layers);
+    TextEncoder whole(parts_.model, first_layers(deal_->encoder.weights(), num_layers), *workspace_,
+                      parts_.ops);
+    TextEncoder slice(parts_.model, first_layers(split_->encoder.weights(), num_layers), *workspace_,
+                      parts_.ops);
     for (std::size_t i = 0; i < CostTable::kPoints; ++i) {
       mine.whole_ms[i] = scale * time_pass(whole, deal_->links, parts_.ops, mine.tokens[i]);
       mine.split_ms[i] = scale * time_pass(slice, split_->links, parts_.ops, mine.tokens[i]);
@@ -201,7 +267,7 @@ std::vector<JobPlan> Deployment::plan_jobs(std::span<const Job> jobs) const {
     for (const Job& job : jobs) {
       if (!wanted(job)) continue;
       for (const JobPrompt& prompt : job.prompts)
-        tokens.push_back(static_cast<std::int64_t>(prompt.ids.size()));
+        tokens.push_back(prompt.num_computed_tokens());
     }
     return tokens;
   };
@@ -218,13 +284,14 @@ std::vector<JobPlan> Deployment::plan_jobs(std::span<const Job> jobs) const {
   std::vector<JobPlan> plans;
   auto next = dealt.begin();
   for (const Job& job : jobs) {
-    JobPlan plan{cut_of(job, cheaper), std::vector<int>(job.prompts.size(), 0)};
+    JobPlan plan{cut_of(job, cheaper), std::vector<int>(job.prompts.size(), 0), {}};
     if (plan.cut == Cut::kDeal) {
       for (int& replica : plan.replicas)
         replica = *next++;
     }
     plans.push_back(std::move(plan));
   }
+  if (parts_.processor) deal_processing(jobs, plan_, *parts_.processor, state_sizes(parts_.model), plans);
   return plans;
 }
 
@@ -239,6 +306,10 @@ CutInHand Deployment::in_hand(Cut cut) const {
 
 void Deployment::deliver(std::size_t route, TensorView bytes) {
   if (route_groups_[route]) route_groups_[route]->broadcast(bytes, 0, parts_.ops.stream());
+}
+
+std::uint64_t Deployment::source_bytes() const {
+  return (weights_ ? weights_->source_bytes : 0) + (processor_ ? processor_->weights().source_bytes : 0);
 }
 
 std::uint64_t Deployment::replicated_bytes() const {

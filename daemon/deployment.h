@@ -13,10 +13,12 @@
 #include "comm/route.h"
 #include "comm/shard_plan.h"
 #include "config/model_config.h"
+#include "config/processor_config.h"
 #include "daemon/batch_forward.h"
 #include "daemon/cost_model.h"
 #include "daemon/group_links.h"
 #include "daemon/job.h"
+#include "daemon/model/ltx/embeddings_processor.h"
 #include "daemon/model/text_encoder.h"
 #include "daemon/model/text_weights.h"
 #include "daemon/model/text_workspace.h"
@@ -34,6 +36,8 @@ struct DeploymentParts {
   const Transport* device_results =
       nullptr;  // of results on the device's memory; null where it is the host's
   const Places& places;
+  std::optional<ProcessorConfig> processor;  // nothing where there is none
+  int num_threads = 1;                       // of the host, for loading
   std::int64_t max_batch_tokens = 8192;
   std::chrono::milliseconds exchange_timeout{60'000};  // answers that need no computing
   std::chrono::milliseconds compute_timeout{600'000};  // another rank's forward pass, or its load from memory
@@ -43,19 +47,26 @@ struct DeploymentParts {
 struct DeviceBytes {
   std::uint64_t weights = 0;
   std::uint64_t workspace = 0;
-  std::uint64_t sums = 0;      // shared with the ranks that hold other slices
-  std::uint64_t delivery = 0;  // what others have computed, on its way to the host
+  std::uint64_t processor = 0;  // of embeddings: its weights and the memory that it works in
+  std::uint64_t sums = 0;       // shared with the ranks that hold other slices
+  std::uint64_t delivery = 0;   // what others have computed, on its way to the host
   std::uint64_t scratch = 0;
-  std::uint64_t total() const { return weights + workspace + sums + delivery + scratch; }
+  std::uint64_t total() const { return weights + workspace + processor + sums + delivery + scratch; }
 };
 DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const DeploymentParts& parts);
+
+/// Where a deployment's weights come from.
+struct DeploymentSources {
+  const WeightSource& text;
+  const WeightSource* processor = nullptr;  // null where there is none
+};
 
 /// Made anew for every mode and after every sleep. Used by the engine thread alone.
 class Deployment {
  public:
   /// Loads this rank's part. Every rank makes the same deployment, and connects it when all have. Throws what
-  /// load_text_weights throws, std::bad_alloc.
-  Deployment(const DeploymentParts& parts, ShardPlan plan, const WeightSource& source,
+  /// load_text_weights and load_processor_weights throw, std::bad_alloc.
+  Deployment(const DeploymentParts& parts, ShardPlan plan, const DeploymentSources& sources,
              const LoadProgress& progress);
 
   /// Collective, once, before all else: makes the ways to the other ranks. Throws BootstrapError.
@@ -92,7 +103,7 @@ class Deployment {
   /// What this rank takes of its device by plan.
   DeviceBytes bytes() const { return weights_ ? device_bytes(plan_, shard_, parts_) : DeviceBytes{}; }
   std::uint64_t workspace_bytes() const { return workspace_ ? workspace_->size_bytes() : 0; }
-  std::uint64_t source_bytes() const { return weights_ ? weights_->source_bytes : 0; }
+  std::uint64_t source_bytes() const;
   /// Time that this rank has spent with the others in forward passes so far.
   std::chrono::steady_clock::duration time_in_links() const;
 
@@ -107,6 +118,7 @@ class Deployment {
   };
 
   Place place_in(Cut cut) const;
+  void load(const DeploymentSources& sources, const LoadProgress& progress);
   void add_part(Cut cut, TextWeights weights, std::optional<Part>& part);
 
   DeploymentParts parts_;
@@ -115,6 +127,8 @@ class Deployment {
   Shard shard_;
   std::optional<TextWeights> weights_;  // all that this rank holds
   std::optional<TextWorkspace> workspace_;
+  std::optional<ProcessorWorkspace> processor_workspace_;
+  std::optional<EmbeddingsProcessor> processor_;  // of all cuts
   std::optional<Part> deal_;
   std::optional<Part> split_;
   std::vector<PartInHand> in_hand_;  // by cut, as far as this rank takes part

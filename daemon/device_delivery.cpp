@@ -5,29 +5,23 @@
 
 namespace gemmad {
 
-namespace {
-// As many as keep the links busy; a prompt at most.
-constexpr std::int64_t kChunkRows = 1024;
-}  // namespace
-
 DeviceDelivery::DeviceDelivery(const RouteTable& routes, const Transport& device_results,
-                               std::int64_t hidden_size, int rank, std::chrono::milliseconds timeout,
-                               Ops& ops)
-    : ops_(ops), hidden_size_(hidden_size) {
+                               std::int64_t max_width, int rank, std::chrono::milliseconds timeout, Ops& ops)
+    : ops_(ops) {
   links_.resize(routes.routes().size());
   for (std::size_t route = 0; route < links_.size(); ++route) {
     const std::vector<int> members = routes.routes()[route].members();
     if (std::find(members.begin(), members.end(), rank) == members.end()) continue;
     const bool is_source = members.front() == rank;
     Buffer staging;
-    if (!is_source) staging = Buffer(ops.memory(), staging_bytes(hidden_size, ops));
+    if (!is_source) staging = Buffer(ops.memory(), staging_bytes(max_width, ops));
     links_[route].emplace(Link{device_results.group(members, timeout), ops.side_stream(1 + route), is_source,
                                std::move(staging)});
   }
 }
 
-std::uint64_t DeviceDelivery::staging_bytes(std::int64_t hidden_size, const Ops& ops) {
-  return static_cast<std::uint64_t>(kChunkRows * hidden_size) * gemmad::size_bytes(ops.compute_dtype());
+std::uint64_t DeviceDelivery::staging_bytes(std::int64_t max_width, const Ops& ops) {
+  return static_cast<std::uint64_t>(kChunkRows * max_width) * gemmad::size_bytes(ops.compute_dtype());
 }
 
 template <typename Step>
@@ -39,12 +33,13 @@ void DeviceDelivery::in_chunks(std::int64_t first_row, std::int64_t num_rows, co
 void DeviceDelivery::send(std::size_t route, ConstTensorView x, std::int64_t first_row, std::int64_t num_rows,
                           const Moment& ready) {
   Link& link = *links_[route];
-  const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(x.dtype)) * hidden_size_;
+  const std::int64_t width = x.shape[1];
+  const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(x.dtype)) * width;
   ops_.wait_for(link.stream, ready);
   in_chunks(first_row, num_rows, [&](std::int64_t first, std::int64_t count) {
     // A broadcast does not write its source.
     auto* const rows = static_cast<std::byte*>(const_cast<void*>(x.data)) + first * row_bytes;
-    link.group->broadcast({rows, x.dtype, {count, hidden_size_}}, 0, link.stream);
+    link.group->broadcast({rows, x.dtype, {count, width}}, 0, link.stream);
   });
   link.is_used = true;
   link.is_held = false;
@@ -58,30 +53,31 @@ void DeviceDelivery::hold(Stream stream) {
   }
 }
 
-void DeviceDelivery::receive(std::size_t route, std::int64_t first_row, std::int64_t num_rows,
-                             const std::vector<DeliveredRows>& pieces, const std::optional<Moment>& gate) {
+void DeviceDelivery::receive(std::size_t route, std::int64_t width, std::int64_t first_row,
+                             std::int64_t num_rows, const std::vector<DeliveredRows>& pieces,
+                             const std::optional<Moment>& gate) {
   Link& link = *links_[route];
   if (gate) ops_.wait_for(link.stream, *gate);
   in_chunks(first_row, num_rows, [&](std::int64_t first, std::int64_t count) {
-    const TensorView staged = link.staging.view(ops_.compute_dtype(), {count, hidden_size_});
+    const TensorView staged = link.staging.view(ops_.compute_dtype(), {count, width});
     link.group->broadcast(staged, 0, link.stream);
-    put(link, first, count, pieces);
+    put(link, staged, first, pieces);
   });
   link.is_used = true;
 }
 
-void DeviceDelivery::put(const Link& link, std::int64_t first_row, std::int64_t num_rows,
+void DeviceDelivery::put(const Link& link, ConstTensorView staged, std::int64_t first_row,
                          const std::vector<DeliveredRows>& pieces) {
-  const DType dtype = ops_.compute_dtype();
-  const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(dtype)) * hidden_size_;
+  const std::int64_t num_rows = staged.shape[0], width = staged.shape[1];
+  const auto row_bytes = static_cast<std::int64_t>(gemmad::size_bytes(staged.dtype)) * width;
   for (const DeliveredRows& piece : pieces) {
     const std::int64_t begin = std::max(first_row, piece.first_row);
     const std::int64_t end = std::min(first_row + num_rows, piece.first_row + piece.num_rows);
     if (begin >= end) continue;
-    const auto* const from = static_cast<std::byte*>(link.staging.data()) + (begin - first_row) * row_bytes;
-    const Shape shape{end - begin, hidden_size_};
-    ops_.copy_to_host({piece.destination + (begin - piece.first_row) * row_bytes, dtype, shape},
-                      {from, dtype, shape}, link.stream);
+    const auto* const from = staged.as<std::byte>() + (begin - first_row) * row_bytes;
+    const Shape shape{end - begin, width};
+    ops_.copy_to_host({piece.destination + (begin - piece.first_row) * row_bytes, staged.dtype, shape},
+                      {from, staged.dtype, shape}, link.stream);
   }
 }
 

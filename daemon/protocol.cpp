@@ -60,41 +60,71 @@ PromptInput parse_prompt(const json& value, const std::string& what, const Proto
   return ids;
 }
 
-void parse_outputs(JsonFields& fields, const ProtocolLimits& limits, EncodeRequest& request) {
-  bool hidden_states = false;
+/// One word of `outputs`. Returns whether it was "hidden_states".
+bool parse_output(const json& output, const ProtocolLimits& limits, OutputSelection& selection) {
+  if (!output.is_string()) throw FieldError("an item of 'outputs' is not a string");
+  if (output == "hidden_states") return true;
+  if (output == "last_hidden_state") {
+    selection.last_hidden_state = true;
+    return false;
+  }
+  const std::string word = output.get<std::string>().substr(0, 64);
+  if (output != "features" && output != "embeddings") {
+    throw FieldError("unknown output '" + word +
+                     "'; known are 'hidden_states', 'last_hidden_state', 'features', 'embeddings'");
+  }
+  if (!limits.has_processor) {
+    throw FieldError("output '" + word +
+                     "' takes an embeddings processor, which this daemon has not: name one with "
+                     "embeddings_processor in its config");
+  }
+  (output == "features" ? selection.features : selection.embeddings) = true;
+  return false;
+}
+
+void parse_layers(const json& layers, const ProtocolLimits& limits, std::vector<std::int64_t>& states) {
+  for (const json& layer : to_array(layers, "field 'layers'", kMaxListItems))
+    states.push_back(to_integer(layer, "an item of 'layers'", 0, limits.num_layers));
+  if (states.empty()) throw FieldError("field 'layers' is empty: leave it out for all layers");
+  std::sort(states.begin(), states.end());
+  states.erase(std::unique(states.begin(), states.end()), states.end());
+}
+
+void parse_modalities(const json& modalities, OutputSelection& selection) {
+  selection.modalities = {false, false};
+  for (const json& modality : to_array(modalities, "field 'modalities'", 2)) {
+    if (modality != "video" && modality != "audio")
+      throw FieldError("an item of 'modalities' is neither 'video' nor 'audio'");
+    selection.modalities[modality == "video" ? 0 : 1] = true;
+  }
+  if (!selection.modalities[0] && !selection.modalities[1])
+    throw FieldError("field 'modalities' is empty: leave it out for both");
+}
+
+OutputSelection parse_outputs(JsonFields& fields, const ProtocolLimits& limits) {
+  OutputSelection selection;
+  bool hidden_states = true;
   if (const json* outputs = fields.find("outputs")) {
+    hidden_states = false;
     if (to_array(*outputs, "field 'outputs'", 16).empty())
       throw FieldError("field 'outputs' is empty: nothing to compute");
-    for (const json& output : *outputs) {
-      if (!output.is_string()) throw FieldError("an item of 'outputs' is not a string");
-      if (output == "hidden_states") {
-        hidden_states = true;
-      } else if (output == "last_hidden_state") {
-        request.last_hidden_state = true;
-      } else {
-        throw FieldError("unknown output '" + output.get<std::string>().substr(0, 64) +
-                         "'; known are 'hidden_states', 'last_hidden_state'");
-      }
-    }
-  } else {
-    hidden_states = true;
+    for (const json& output : *outputs)
+      hidden_states = parse_output(output, limits, selection) || hidden_states;
   }
-
   if (const json* layers = fields.find("layers")) {
     if (!hidden_states)
       throw FieldError("field 'layers' chooses among 'hidden_states', which 'outputs' does not name");
-    for (const json& layer : to_array(*layers, "field 'layers'", kMaxListItems)) {
-      request.hidden_states.push_back(to_integer(layer, "an item of 'layers'", 0, limits.num_layers));
-    }
-    if (request.hidden_states.empty())
-      throw FieldError("field 'layers' is empty: leave it out for all layers");
-    std::sort(request.hidden_states.begin(), request.hidden_states.end());
-    request.hidden_states.erase(std::unique(request.hidden_states.begin(), request.hidden_states.end()),
-                                request.hidden_states.end());
+    parse_layers(*layers, limits, selection.hidden_states);
   } else if (hidden_states) {
-    request.hidden_states.resize(static_cast<std::size_t>(limits.num_layers) + 1);
-    std::iota(request.hidden_states.begin(), request.hidden_states.end(), std::int64_t{0});
+    selection.hidden_states.resize(static_cast<std::size_t>(limits.num_layers) + 1);
+    std::iota(selection.hidden_states.begin(), selection.hidden_states.end(), std::int64_t{0});
   }
+  if (const json* modalities = fields.find("modalities")) {
+    if (!selection.needs_processor())
+      throw FieldError("field 'modalities' chooses of 'features' and 'embeddings'; 'outputs' names neither");
+    parse_modalities(*modalities, selection);
+  }
+  return selection;
 }
 
 Preference parse_preference(const json& value) {
@@ -109,7 +139,7 @@ Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     request.prompts.push_back(parse_prompt(prompts[i], "prompts[" + std::to_string(i) + "]", limits));
   }
-  parse_outputs(fields, limits, request);
+  request.outputs = parse_outputs(fields, limits);
   request.name = fields.text("name", kMaxNameBytes);
   if (const json* deadline = fields.find("deadline_ms")) {
     request.deadline_ms = to_integer(*deadline, "field 'deadline_ms'", 1, limits.max_deadline_ms);
@@ -189,8 +219,8 @@ struct OpRow {
 // In the order of the alternatives of Command.
 constexpr std::array kOps = {
     OpRow{"encode", parse_encode,
-          "prompts: [text or {\"input_ids\": [...]}], outputs: [\"hidden_states\", \"last_hidden_state\"], "
-          "layers: [0, 8], "
+          "prompts: [text or {\"input_ids\": [...]}], outputs: some of \"hidden_states\", "
+          "\"last_hidden_state\", \"features\", \"embeddings\", layers: [0, 8], modalities: [\"video\"], "
           "name, deadline_ms, prefer: \"deal\" or \"split\", readers, return_input_ids"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},

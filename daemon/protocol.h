@@ -23,6 +23,7 @@ struct ProtocolLimits {
   std::int64_t max_deadline_ms = 86'400'000;
   std::int64_t num_layers = 0;  // L: hidden states 0 .. L can be asked for
   bool takes_text = true;       // there is a tokenizer
+  bool has_processor = false;   // features and embeddings can be asked for
 };
 
 /// The `id` of a request as JSON text ("7", "\"a\""), to be echoed and compared; "null" when none could be
@@ -34,10 +35,8 @@ using PromptInput = std::variant<std::string, std::vector<std::int64_t>>;
 
 struct EncodeRequest {
   std::vector<PromptInput> prompts;
-  std::vector<std::int64_t>
-      hidden_states;  // indices, rising, each once; all of 0 .. L when `layers` is absent
-  bool last_hidden_state = false;
-  std::string name;  // empty: none
+  OutputSelection outputs;  // all of 0 .. L when `layers` is absent
+  std::string name;         // empty: none
   Preference prefer = Preference::kNone;
   std::int64_t readers = 0;  // of each place; 0: as many as the segments are made for
   std::optional<std::int64_t> deadline_ms;

@@ -125,12 +125,20 @@ class Rank {
     pin_segment();
     residency_.emplace(DeploymentParts{
         bootstrap_, ops(), model_, device_.links, results_, device_.results ? &*device_.results : nullptr,
-        places_, config_.batch_tokens, exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
-    residency_->load(std::move(chosen_.weights), config_.weights_cache, shard_settings(config_), [this] {
+        places_, processor_config(), compute_threads(config_, bootstrap_.info()), config_.batch_tokens,
+        exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
+    Residency::Origins origins{std::move(chosen_.weights), nullptr};
+    if (chosen_.processor) origins.processor = std::move(chosen_.processor->weights);
+    residency_->load(origins, config_.weights_cache, shard_settings(config_), [this] {
       // Settings that are to be read again have just been read.
       if (const int signal = signals_.take(); signal != 0 && signal != SIGHUP)
         throw StepInterrupted("stopped while loading");
     });
+  }
+
+  std::optional<ProcessorConfig> processor_config() const {
+    if (!chosen_.processor) return std::nullopt;
+    return chosen_.processor->config;
   }
 
   /// So that the device copies results straight into it.
@@ -145,7 +153,9 @@ class Rank {
       store_.emplace(*segment_, options);
     }
     ResultStore* const store = store_ ? &*store_ : nullptr;
-    const OutputFacts outputs{model_.num_layers, model_.hidden_size, ops().compute_dtype()};
+    OutputFacts outputs{model_.num_layers, model_.hidden_size, ops().compute_dtype(), {}, kPaddedLength};
+    if (const auto processor = processor_config())
+      outputs.processor_widths = {processor->video.width(), processor->audio.width()};
     runner_.emplace(bootstrap_, ops(), Output{places_, *segment_, store}, outputs,
                     BatchRunner::Timeouts{exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
     engine_.emplace(EngineParts{bootstrap_, *residency_, *runner_, store, stop_asked_}, config_,
@@ -181,6 +191,7 @@ class Rank {
     identity.replicated_bytes = deployment.replicated_bytes();
     identity.workspace_bytes = deployment.workspace_bytes();
     const DeviceBytes bytes = deployment.bytes();
+    identity.processor_bytes = bytes.processor;
     identity.sum_bytes = bytes.sums;
     identity.delivery_bytes = bytes.delivery;
     identity.scratch_bytes = bytes.scratch;
@@ -221,6 +232,7 @@ class Rank {
     facts.config = config_;
     facts.model = model_;
     facts.has_tokenizer = tokenizer_.has_value();
+    facts.processor = processor_config();
     facts.collectives = device_.links.name;
     facts.ranks = engine_->identities();
     facts.ready_at = Clock::now();

@@ -26,10 +26,11 @@ struct RankIdentity {
   std::uint64_t weight_bytes = 0;      // of device memory
   std::uint64_t replicated_bytes = 0;  // of these, what other shards of the same layers hold too
   std::uint64_t workspace_bytes = 0;
-  std::uint64_t sum_bytes = 0;       // shared with ranks that hold other slices
-  std::uint64_t delivery_bytes = 0;  // of results of other ranks on their way
-  std::uint64_t scratch_bytes = 0;   // of operations
-  std::uint64_t device_free_bytes = 0;   // whoever uses the rest; 0 where the device has no memory of its own
+  std::uint64_t processor_bytes = 0;    // of embeddings
+  std::uint64_t sum_bytes = 0;          // shared with ranks that hold other slices
+  std::uint64_t delivery_bytes = 0;     // of results of other ranks on their way
+  std::uint64_t scratch_bytes = 0;      // of operations
+  std::uint64_t device_free_bytes = 0;  // whoever uses the rest; 0 where the device has no memory of its own
   std::uint64_t device_total_bytes = 0;
   std::uint64_t disk_bytes = 0;  // read from the model's files since the start
 };
@@ -39,6 +40,7 @@ struct RankStatus {
   std::uint64_t segment_bytes = 0;
   std::uint64_t used_bytes = 0;
   std::uint64_t leased_bytes = 0;
+  std::uint64_t kept_bytes = 0;  // for prompts that come again
   std::uint64_t num_results = 0;
   std::uint64_t num_leases = 0;
   std::uint64_t rss_bytes = 0;

@@ -163,6 +163,23 @@ json model_fields(const DaemonFacts& facts) {
   return fields;
 }
 
+std::vector<std::string> output_names(const DaemonFacts& facts) {
+  if (!facts.processor) return {"hidden_states", "last_hidden_state"};
+  return {"hidden_states", "last_hidden_state", "features", "embeddings"};
+}
+
+/// Null where there is none.
+json processor_fields(const DaemonFacts& facts) {
+  if (!facts.processor) return nullptr;
+  const ProcessorConfig& processor = *facts.processor;
+  return {{"path", facts.config.embeddings_processor},
+          {"preset", name(facts.config.processor_preset)},
+          {"variant", processor.variant == ProcessorVariant::kV1 ? "v1" : "v2"},
+          {"video_width", processor.video.width()},
+          {"audio_width", processor.audio.width()},
+          {"sequence_length", kPaddedLength}};
+}
+
 json mode_fields(const DaemonFacts& facts) {
   return {{"mode", name(facts.config.mode)},
           {"strategy", name(facts.config.strategy)},
@@ -196,6 +213,7 @@ json info_fields(const DaemonFacts& facts) {
                       {{"weights", identity.weight_bytes},
                        {"replicated", identity.replicated_bytes},
                        {"workspace", identity.workspace_bytes},
+                       {"processor", identity.processor_bytes},
                        {"sums", identity.sum_bytes},
                        {"delivery", identity.delivery_bytes},
                        {"scratch", identity.scratch_bytes},
@@ -208,7 +226,8 @@ json info_fields(const DaemonFacts& facts) {
                  {"costs", cost_fields(facts.costs)},
                  {"collectives", facts.collectives},
                  {"model", model_fields(facts)},
-                 {"outputs", {"hidden_states", "last_hidden_state"}},
+                 {"outputs", output_names(facts)},
+                 {"embeddings_processor", processor_fields(facts)},
                  {"ranks", std::move(ranks)},
                  {"config", effective_config(facts.config)}});
   return fields;
@@ -229,6 +248,7 @@ json health_fields(const DaemonFacts& facts, const LiveState& state) {
                       {{"bytes", status.segment_bytes},
                        {"used_bytes", status.used_bytes},
                        {"leased_bytes", status.leased_bytes},
+                       {"kept_bytes", status.kept_bytes},
                        {"results", status.num_results},
                        {"leases", status.num_leases}}}});
   }
@@ -251,6 +271,7 @@ void set_gauges(Metrics& metrics, const DaemonFacts& facts, const LiveState& sta
     metrics.set("gemmad_segment_bytes" + label, static_cast<double>(status.segment_bytes));
     metrics.set("gemmad_segment_used_bytes" + label, static_cast<double>(status.used_bytes));
     metrics.set("gemmad_segment_leased_bytes" + label, static_cast<double>(status.leased_bytes));
+    metrics.set("gemmad_segment_kept_bytes" + label, static_cast<double>(status.kept_bytes));
   }
 }
 

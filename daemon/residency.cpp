@@ -34,9 +34,9 @@ std::string lack_of_device_memory(const ShardPlan& plan, const DeploymentParts& 
   const auto text = [](std::uint64_t count) { return std::to_string(count); };
   return "the GPU must hold " + text(bytes.weights) + " bytes of weights, " + text(bytes.workspace) +
          " of activations (batch_tokens " + std::to_string(parts.max_batch_tokens) + "), " +
-         text(bytes.sums) + " of sums, " + text(bytes.delivery) + " of results on their way and " +
-         text(bytes.scratch) + " of scratch, " + text(bytes.total()) + " in all, but only " +
-         text(memory.free) + " of its " + text(memory.total) +
+         text(bytes.processor) + " of the embeddings processor, " + text(bytes.sums) + " of sums, " +
+         text(bytes.delivery) + " of results on their way and " + text(bytes.scratch) + " of scratch, " +
+         text(bytes.total()) + " in all, but only " + text(memory.free) + " of its " + text(memory.total) +
          " bytes are free; mode sharded or smaller batch_tokens take less";
 }
 
@@ -69,7 +69,8 @@ std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts, 
     std::uint64_t available;
   } mine{parts.bootstrap.info().node, 0, 0};
   if (const Shard* shard = plan.shard_of(parts.bootstrap.info().rank); shard != nullptr) {
-    mine.bytes = device_bytes(plan, *shard, parts).weights;
+    const DeviceBytes bytes = device_bytes(plan, *shard, parts);
+    mine.bytes = bytes.weights + bytes.processor;
     if (makes_tensors && shard->layers.begin == 0) mine.bytes += table_bytes(parts.model);
   }
   // Every rank has given back by then what it held before.
@@ -90,14 +91,17 @@ std::string lack_of_memory(const ShardPlan& plan, const DeploymentParts& parts, 
 
 }  // namespace
 
-void Residency::load(std::shared_ptr<const WeightOrigin> origin, WeightsCache cache,
-                     const ShardSettings& settings, const Interrupt& interrupt) {
+void Residency::load(const Origins& origins, WeightsCache cache, const ShardSettings& settings,
+                     const Interrupt& interrupt) {
   const bool is_first = parts_.bootstrap.info().rank == 0;
   std::optional<LoadProgressLine> line;
   if (cache == WeightsCache::kNode) {
-    fill_cache(*origin, interrupt);
+    text_source_ = node_copy(*origins.text, "the model", interrupt);
+    if (origins.processor)
+      processor_source_ = node_copy(*origins.processor, "the embeddings processor", interrupt);
   } else {
-    source_ = std::move(origin);
+    text_source_ = origins.text;
+    processor_source_ = origins.processor;
     if (is_first) line.emplace("loading the model");
   }
   deployment_ = make(settings, kLoadTimeout, [&](std::uint64_t done_bytes, std::uint64_t total_bytes) {
@@ -107,7 +111,8 @@ void Residency::load(std::shared_ptr<const WeightOrigin> origin, WeightsCache ca
   settings_ = settings;
 }
 
-void Residency::fill_cache(const WeightOrigin& origin, const Interrupt& interrupt) {
+std::shared_ptr<const WeightSource> Residency::node_copy(const WeightOrigin& origin, const std::string& what,
+                                                         const Interrupt& interrupt) {
   const RankInfo& info = parts_.bootstrap.info();
   std::shared_ptr<WeightCache> cache;
   struct Offer {
@@ -123,7 +128,7 @@ void Residency::fill_cache(const WeightOrigin& origin, const Interrupt& interrup
   const std::vector<Offer> offers = gather(parts_.bootstrap, mine, parts_.exchange_timeout);
 
   std::optional<LoadProgressLine> line;
-  if (info.rank == 0) line.emplace(origin.is_on_disk() ? "reading the model" : "making the model");
+  if (info.rank == 0) line.emplace((origin.is_on_disk() ? "reading " : "making ") + what);
   agree(parts_.bootstrap, kLoadTimeout, [&] {
     for (const Offer& offer : offers) {
       if (cache || offer.node != info.node || offer.rank_on_node != 0) continue;
@@ -138,20 +143,22 @@ void Residency::fill_cache(const WeightOrigin& origin, const Interrupt& interrup
   });
   agree(parts_.bootstrap, kLoadTimeout, [&] { cache->seal(); });
   if (line) line->update(cache->size_bytes(), cache->size_bytes());
-  source_ = cache;
+  return cache;
 }
 
 std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::chrono::milliseconds timeout,
                                             const LoadProgress& progress) {
   ShardPlan plan = make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
-  const std::string lack = lack_of_memory(plan, parts_, source_->makes_tensors());
+  const std::string lack = lack_of_memory(plan, parts_, text_source_->makes_tensors());
   std::unique_ptr<Deployment> made;
   agree(parts_.bootstrap, timeout, [&] {
     if (!lack.empty()) throw std::runtime_error(lack);
   });
   Stages stages;
-  agree(parts_.bootstrap, timeout,
-        [&] { made = std::make_unique<Deployment>(parts_, std::move(plan), *source_, progress); });
+  agree(parts_.bootstrap, timeout, [&] {
+    const DeploymentSources sources{*text_source_, processor_source_.get()};
+    made = std::make_unique<Deployment>(parts_, std::move(plan), sources, progress);
+  });
   stages.end("weights");
   agree(parts_.bootstrap, timeout, [&] { made->connect(); });
   stages.end("links");
@@ -168,7 +175,7 @@ std::unique_ptr<Deployment> Residency::make(const ShardSettings& settings, std::
   if (parts_.bootstrap.info().rank == 0)
     spdlog::info("rank 0 holds {:.1f} GB of weights; {}", 1e-9 * static_cast<double>(made->weight_bytes()),
                  stages.text());
-  if (source_->is_on_disk()) disk_bytes_ += made->source_bytes();
+  if (text_source_->is_on_disk()) disk_bytes_ += made->source_bytes();
   return made;
 }
 

@@ -25,9 +25,15 @@ class Residency {
   /// Keeps `parts`.
   explicit Residency(const DeploymentParts& parts) : parts_(parts) {}
 
-  /// Reads or makes the weights (with WeightsCache::kNode into the node's copy, after which `origin` is not
-  /// needed any more; otherwise it is kept) and deploys them. Shows progress on rank 0. Throws StepFailed.
-  void load(std::shared_ptr<const WeightOrigin> origin, WeightsCache cache, const ShardSettings& settings,
+  /// Where the weights come from first.
+  struct Origins {
+    std::shared_ptr<const WeightOrigin> text;
+    std::shared_ptr<const WeightOrigin> processor;  // of embeddings; null where there is none
+  };
+  /// Reads or makes the weights (with WeightsCache::kNode into the node's copies, after which `origins` are
+  /// not needed any more; otherwise they are kept) and deploys them. Shows progress on rank 0. Throws
+  /// StepFailed.
+  void load(const Origins& origins, WeightsCache cache, const ShardSettings& settings,
             const Interrupt& interrupt);
 
   /// Deploys the model in another way, or asleep: will do so. When that fails on any rank, the former way is
@@ -49,14 +55,16 @@ class Residency {
   std::uint64_t disk_bytes() const { return disk_bytes_; }
 
  private:
-  void fill_cache(const WeightOrigin& origin, const Interrupt& interrupt);
+  std::shared_ptr<const WeightSource> node_copy(const WeightOrigin& origin, const std::string& what,
+                                                const Interrupt& interrupt);
   std::unique_ptr<Deployment> make(const ShardSettings& settings, std::chrono::milliseconds timeout,
                                    const LoadProgress& progress);
   void tune(Deployment& deployment);
   void give_up_deployment();
 
   DeploymentParts parts_;
-  std::shared_ptr<const WeightSource> source_;
+  std::shared_ptr<const WeightSource> text_source_;
+  std::shared_ptr<const WeightSource> processor_source_;
   ShardSettings settings_;
   std::unique_ptr<Deployment> deployment_;
   std::optional<CostTable> costs_;  // of settings costs_of_, once measured

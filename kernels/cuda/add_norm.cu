@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 
 #include "kernels/cuda/bf16_vector.h"
+#include "kernels/cuda/block_sum.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/peer_sum.h"
+#include "kernels/cuda/row_grid.h"
 
 namespace gemmad::cuda {
 
@@ -18,8 +19,8 @@ constexpr int kMaxVectors = 4;  // of a row, a thread
 /// What the kernels are given. y is that of one tensor, or the sum of the peers' addends.
 struct Parameters {
   const Bf16* y;
-  const Bf16* weight;
-  const Bf16* x;  // null: nothing is added, x_out is the norm of y
+  const Bf16* weight;  // null: zeros
+  const Bf16* x;       // null: nothing is added, x_out is the norm of y
   Bf16* x_out;
   const Bf16* next_weight;
   Bf16* normed;  // null: no second norm
@@ -51,40 +52,6 @@ __global__ void __launch_bounds__(kMaxThreads, 2)
   __threadfence_system();
 }
 
-/// Sums over a block, one after another. The order of a sum depends on the number of threads alone.
-class BlockSum {
- public:
-  /// `partial`: shared, [2][32].
-  explicit __device__ BlockSum(float (*partial)[32]) : partial_(partial) {}
-
-  /// The sum of all threads' values, to each of them.
-  __device__ __forceinline__ float operator()(float value) {
-    const unsigned lane = threadIdx.x % 32;
-    value = warp_sum(value);
-    // Two places in turn: one barrier a sum is then enough.
-    float* const partial = partial_[turn_];
-    turn_ ^= 1;
-    if (lane == 0) partial[threadIdx.x / 32] = value;
-    __syncthreads();
-    return warp_sum(lane < blockDim.x / 32 ? partial[lane] : 0.0f);
-  }
-
- private:
-  static __device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      value += __shfl_xor_sync(0xffffffffu, value, distance);
-    return value;
-  }
-
-  float (*partial_)[32];
-  int turn_ = 0;
-};
-
-__device__ __forceinline__ float inverse_rms(float squares, int columns, float eps) {
-  return 1.0f / sqrtf(squares / static_cast<float>(columns) + eps);
-}
-
 /// A block takes rows blockIdx.x, + gridDim.x, ...; a thread keeps its vectors of a row in registers between
 /// the norms. D is a multiple of 8, and kVectors * blockDim.x vectors are a row or more.
 template <int kVectors, bool kSumPeers>
@@ -100,7 +67,7 @@ __global__ void __launch_bounds__(kMaxThreads, kVectors == 1 ? 2 : 1)
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     if (place(i) >= row_vectors) continue;
-    weight[i] = load_vector(p.weight, place(i));
+    weight[i] = p.weight != nullptr ? load_vector(p.weight, place(i)) : uint4{};
     if (p.normed != nullptr) next_weight[i] = load_vector(p.next_weight, place(i));
   }
   wait_for_previous();
@@ -193,7 +160,8 @@ __global__ void __launch_bounds__(kMaxThreads, 2) add_norm_any_kernel(const __gr
     squares = 0;
     for (int column = threadIdx.x; column < p.columns; column += blockDim.x) {
       const std::int64_t index = first + column;
-      float value = rounded(y(index) * factor * (1.0f + __bfloat162float(p.weight[column])));
+      const float weight = p.weight != nullptr ? __bfloat162float(p.weight[column]) : 0.0f;
+      float value = rounded(y(index) * factor * (1.0f + weight));
       if (p.x != nullptr) value = rounded(__bfloat162float(p.x[index]) + value);
       p.x_out[index] = __float2bfloat16_rn(value);
       squares += value * value;
@@ -206,12 +174,6 @@ __global__ void __launch_bounds__(kMaxThreads, 2) add_norm_any_kernel(const __gr
           __float2bfloat16_rn(value * factor * (1.0f + __bfloat162float(p.next_weight[column])));
     }
   }
-}
-
-bool aligned(std::initializer_list<const void*> pointers) {
-  return std::all_of(pointers.begin(), pointers.end(), [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(uint4) == 0;
-  });
 }
 
 /// Blocks of a kernel in which members meet: from what is the same at all of them. Where several fit on a
@@ -228,7 +190,7 @@ void start(const Parameters& p, cudaStream_t stream) {
       p.peers.num_peers > 1 ? meeting_blocks(p.rows, p.columns) : static_cast<unsigned>(p.rows);
   const int vectors = p.columns / kVectorSize;
   const bool fast = p.columns % kVectorSize == 0 && vectors <= kMaxVectors * kMaxThreads &&
-                    aligned({p.y, p.weight, p.x, p.x_out, p.next_weight, p.normed});
+                    is_aligned({p.y, p.weight, p.x, p.x_out, p.next_weight, p.normed});
   const auto threads = static_cast<unsigned>(std::min((vectors + 31) / 32 * 32, kMaxThreads));
   if (!fast) {
     launch("launch add_norm", add_norm_any_kernel<kSumPeers>, {blocks, 256}, stream, p);

@@ -11,7 +11,8 @@ namespace gemmad::cuda {
 // allocates nothing, may be captured. Fast where D is a multiple of 8 up to 16384 and all tensors are aligned
 // to 16 bytes. Arguments have been checked (kernels/ops.h). Throws CudaError.
 
-/// out = bf16(x * rsqrt(mean(x^2) + eps) * (1 + weight)). x, out [N, D], may be the same; weight [D].
+/// out = bf16(x * rsqrt(mean(x^2) + eps) * (1 + weight)). x, out [N, D], may be the same; weight [D],
+/// without data zeros.
 void rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out, cudaStream_t stream);
 
 /// As kernels/ops.h says: x_out = bf16(x + rms_norm(y, weight)); normed = rms_norm(x_out, next_weight), of

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tile.h"
@@ -261,8 +260,8 @@ __global__ __launch_bounds__(T::kThreads, 1) void attend(const __grid_constant__
     hopper::prefetch_map(&key_map);
     prepare_barriers(places);
   }
-  // No kernel writes `begins`, the host copies it: it may be read while the kernel before this one still
-  // runs.
+  // No kernel writes the spans, the host copies them: they may be read while the kernel before this one
+  // still runs.
   const Tile tile = find_tile<T>(problem, static_cast<int>(rank));
   __syncthreads();
   if (warp >= T::kMultiplying / 32) {
@@ -344,12 +343,13 @@ int choose_tile_heads(int group) {
 
 }  // namespace
 
-void attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params, TensorView out,
-               cudaStream_t stream) {
+void attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
+               TensorView out, cudaStream_t stream) {
   const HeadLayout& heads = params.heads;
   const std::int64_t num_rows = qkv.shape[0];
   Problem problem{};
-  problem.begins = begins.as<int>();
+  problem.begins = spans.begins.as<int>();
+  problem.ends = spans.ends.as<int>();
   problem.out = out.as<__nv_bfloat16>();
   problem.num_rows = static_cast<int>(num_rows);
   problem.num_heads = static_cast<int>(heads.num_heads);
@@ -374,8 +374,7 @@ void attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParam
       start_size = start_512;
       break;
     default:
-      throw OpError("attention: head_dim is " + std::to_string(heads.head_dim) +
-                    ", must be 64, 128, 256 or 512");
+      return attention_any(qkv, spans, params, out, stream);
   }
   if (num_rows > 0) start_size(qkv, problem, stream);
 }

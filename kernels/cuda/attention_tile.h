@@ -46,6 +46,7 @@ struct Tiling {
 
 struct Problem {
   const int* begins;
+  const int* ends;  // null: a row sees up to itself
   __nv_bfloat16* out;
   int num_rows;
   int num_heads;
@@ -66,14 +67,15 @@ struct Tile {
   int query_head, key_head;  // of a row of qkv; values are behind the keys
   int first_row;
   int first_key;
-  int first_full;  // the last row sees from here, so every row from here to itself
+  // The last row sees from first_full, the first one up to end_full: so every row sees what is between.
+  int first_full, end_full;
   int num_blocks;
 
   // Whether some row does not see all keys of a block.
   template <int kKeys>
   __device__ bool needs_mask(int block) const {
     const int key = first_key + block * kKeys;
-    return key < first_full || key + kKeys - 1 > first_row;
+    return key < first_full || key + kKeys > end_full;
   }
 };
 
@@ -109,8 +111,12 @@ __device__ __forceinline__ int first_seen(const Problem& problem, int row, int b
   return problem.window > 0 ? max(begin, row - problem.window + 1) : begin;
 }
 
-// The last tiles come first: in a long sequence they see the most keys. Of the blocks of keys that the tile
-// sees, this is part `rank` of problem.ranks.
+__device__ __forceinline__ int end_seen(const Problem& problem, int row) {
+  return problem.ends != nullptr ? problem.ends[row] : row + 1;
+}
+
+// The last tiles come first: in a long sequence they may see the most keys. Of the blocks of keys that the
+// tile sees, this is part `rank` of problem.ranks.
 template <typename T>
 __device__ Tile find_tile(const Problem& problem, int rank) {
   const int ranks = problem.ranks;
@@ -125,7 +131,8 @@ __device__ Tile find_tile(const Problem& problem, int rank) {
   const int last_row = min(tile.first_row + problem.tile_rows, problem.num_rows) - 1;
   tile.first_key = first_seen(problem, tile.first_row, problem.begins[tile.first_row]);
   tile.first_full = first_seen(problem, last_row, problem.begins[last_row]);
-  const int blocks = (last_row - tile.first_key + T::kKeys) / T::kKeys;
+  tile.end_full = end_seen(problem, tile.first_row);
+  const int blocks = (end_seen(problem, last_row) - tile.first_key + T::kKeys - 1) / T::kKeys;
   const int share = (blocks + ranks - 1) / ranks;
   tile.first_key += rank * share * T::kKeys;
   tile.num_blocks = max(0, min(share, blocks - rank * share));
@@ -140,7 +147,7 @@ __device__ Lines find_lines(const Problem& problem, const Tile& tile, int line) 
     const int tile_row = static_cast<int>(static_cast<unsigned>(line + 8 * i) * problem.inverse >> 16);
     const int row = min(tile.first_row + tile_row, problem.num_rows - 1);
     lines.first_key[i] = first_seen(problem, row, problem.begins[row]);
-    lines.num_keys[i] = static_cast<unsigned>(row - lines.first_key[i] + 1);
+    lines.num_keys[i] = static_cast<unsigned>(end_seen(problem, row) - lines.first_key[i]);
   }
   return lines;
 }

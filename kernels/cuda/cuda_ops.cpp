@@ -113,7 +113,7 @@ class CudaOps final : public Ops {
 
   void tune_gemm(ConstTensorView x, std::span<const ConstMatrixView> weights, MatrixView y,
                  std::int64_t geglu_block) override {
-    cuda::GemmCall call{x, {}, y, geglu_block, {}};
+    cuda::GemmCall call{{x, {}, y}, geglu_block};
     // The place of the result is of no account: a half of the scratch's rows is as large as it.
     Buffer out;
     if (geglu_block > 0) {
@@ -149,23 +149,53 @@ class CudaOps final : public Ops {
   }
   void do_add_norm(const AddNorm& args, Stream stream) override { cuda::add_norm(args, queue(stream)); }
   void do_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, Stream stream) override {
-    gemm_.run({x, w, y, 0, {}}, queue(stream));
+    gemm_.run({{x, w, y}}, queue(stream));
   }
   void do_gemm_geglu(ConstTensorView x, ConstMatrixView gate_up, std::int64_t block, TensorView scratch,
                      TensorView out, Stream stream) override {
-    gemm_.run({x, gate_up, scratch, block, out}, queue(stream));
+    gemm_.run({{x, gate_up, scratch}, block, out}, queue(stream));
   }
   void do_norm_rope(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
                     ConstTensorView k_weight, float eps, ConstTensorView rope, ConstTensorView positions,
                     Stream stream) override {
     cuda::norm_rope(qkv, heads, q_weight, k_weight, eps, rope, positions, queue(stream));
   }
-  void do_attention(ConstTensorView qkv, ConstTensorView begins, const AttentionParams& params,
+  void do_attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                     TensorView out, Stream stream) override {
-    cuda::attention(qkv, begins, params, out, queue(stream));
+    cuda::attention(qkv, spans, params, out, queue(stream));
   }
   void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) override {
     cuda::geglu(gate_up, block, out, queue(stream));
+  }
+  void do_linear(const Linear& args, Stream stream) override { gemm_.linear(args, queue(stream)); }
+  void do_gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums,
+                    Stream stream) override {
+    cuda::GemmCall call{{x, w, sums}};
+    if (adds) call.add = sums;
+    gemm_.run(call, queue(stream));
+  }
+  void do_add_bias(ConstTensorView sums, ConstTensorView bias, TensorView out, Stream stream) override {
+    cuda::end_linear(sums, bias, Activation::kNone, {}, out, queue(stream));
+  }
+  void do_rms_rows(ConstTensorView x, ConstTensorView rows, float factor, float eps, TensorView out,
+                   Stream stream) override {
+    cuda::rms_rows(x, rows, factor, eps, out, queue(stream));
+  }
+  void do_range_rows(ConstTensorView x, ConstTensorView rows, ConstTensorView bounds, float eps,
+                     TensorView scratch, TensorView out, Stream stream) override {
+    cuda::range_rows(x, rows, bounds, eps, scratch, out, queue(stream));
+  }
+  void do_fill_registers(ConstTensorView features, ConstTensorView bounds, ConstTensorView registers,
+                         TensorView out, Stream stream) override {
+    cuda::fill_registers(features, bounds, registers, out, queue(stream));
+  }
+  void do_norm_rope_across(TensorView qkv, const HeadLayout& heads, ConstTensorView q_weight,
+                           ConstTensorView k_weight, float eps, ConstTensorView rope, RopePairs pairs,
+                           Stream stream) override {
+    cuda::norm_rope_across(qkv, heads, q_weight, k_weight, eps, rope, pairs, queue(stream));
+  }
+  void do_gate_heads(TensorView x, ConstTensorView logits, Stream stream) override {
+    cuda::gate_heads(x, logits, queue(stream));
   }
 
  private:

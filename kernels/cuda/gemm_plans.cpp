@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iomanip>
+#include <iterator>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 namespace gemmad::cuda {
 
@@ -13,6 +16,12 @@ namespace {
 
 constexpr std::size_t kMaxLines = 100'000;
 constexpr std::size_t kWords = sizeof(LtMatmul::Algorithm) / sizeof(std::uint64_t);
+
+// What a product ends with, by name: the last words of a line, as many as there are of it.
+constexpr std::pair<const char*, bool ProductEnd::*> kEnds[] = {{"f32", &ProductEnd::f32},
+                                                                {"bias", &ProductEnd::bias},
+                                                                {"gelu", &ProductEnd::gelu},
+                                                                {"add", &ProductEnd::add}};
 
 std::optional<std::pair<Product, GemmPlan>> parse_line(const std::string& line) {
   std::istringstream words(line);
@@ -26,6 +35,11 @@ std::optional<std::pair<Product, GemmPlan>> parse_line(const std::string& line) 
     words >> std::hex >> plan.algorithm.data[i];
   if (!words || !(kernel == "hopper" || kernel == "cublaslt")) return std::nullopt;
   plan.is_hopper = kernel == "hopper";
+  for (std::string word; words >> word;) {
+    const auto end = std::ranges::find(kEnds, word, [](const auto& known) { return known.first; });
+    if (end == std::end(kEnds)) return std::nullopt;
+    shape.end.*end->second = true;
+  }
   return std::pair(product, plan);
 }
 
@@ -37,6 +51,9 @@ std::string line_of(const Product& product, const GemmPlan& plan) {
        << (plan.is_hopper ? "hopper" : "cublaslt") << std::hex;
   for (std::size_t i = 0; i < kWords; ++i)
     line << ' ' << plan.algorithm.data[i];
+  for (const auto& [name, member] : kEnds) {
+    if (shape.end.*member) line << ' ' << name;
+  }
   return line.str();
 }
 

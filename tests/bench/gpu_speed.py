@@ -2,8 +2,9 @@
 """Times the daemon on one GPU and on several: from sending a request until its reply, which comes once every rank has
 published. Prints a line of JSON for each case. Standard library only.
 
-The model is Gemma 3 12B with random weights unless --model names another one. Requests differ from each other and go
-one after the other; results are released between them, untimed.
+The model is Gemma 3 12B with random weights unless --model names another one, with the embeddings processor of LTX-2.3.
+Requests differ from each other and go one after the other; results are released between them, untimed. GPUs that work
+without a pause lower their clock: where that shows, a case is also timed with a pause before each request ("rested").
 """
 
 import argparse
@@ -24,15 +25,20 @@ from modes import ADAPTIVE, BATCH_PARALLEL, TENSOR, random_prompt, switch
 
 WARM_UP = 8
 STAGES = ("queue", "compute", "busy", "deliver", "total")
+PAUSE_S, RESTED_REQUESTS = 0.7, 8
+OUTPUTS = {"all": "hidden_states", "last": "last_hidden_state", "embeddings": "embeddings"}
+PROCESSOR = "ltx-2.3"
 
 
 @dataclass(frozen=True)
 class Case:
-    """The prompts of a request, and whether it asks for all hidden states or for the last one alone."""
+    """The prompts of a request, whether it asks for all hidden states, the last one alone or embeddings, and whether
+    GPUs get so hot of it that it is timed rested too."""
 
     prompts: int
     tokens: int
     states: str = "all"
+    rests: bool = False
 
     @property
     def name(self) -> str:
@@ -40,9 +46,8 @@ class Case:
 
     def request(self, generator: random.Random, vocabulary: int) -> dict:
         prompts = [random_prompt(generator, self.tokens, vocabulary) for _ in range(self.prompts)]
-        output = "hidden_states" if self.states == "all" else "last_hidden_state"
         # One reader is enough also where several ranks share a segment.
-        return {"op": "encode", "prompts": prompts, "outputs": [output], "readers": 1}
+        return {"op": "encode", "prompts": prompts, "outputs": [OUTPUTS[self.states]], "readers": 1}
 
 
 @dataclass(frozen=True)
@@ -61,18 +66,21 @@ class Run:
     ways: tuple[Way, ...]
 
 
-ONE_GPU = (Case(1, 128), Case(1, 16), Case(2, 128), Case(1, 1024), Case(2, 1024), Case(1, 128, "last"),
-           Case(2, 1024, "last"))
-SEVERAL_GPUS = (Case(1, 128), Case(2, 128), Case(2, 1024))
+HOT = Case(2, 1024, rests=True)
+EMBEDDINGS = (Case(1, 128, "embeddings"), Case(2, 128, "embeddings"))
+ONE_GPU = (Case(1, 128), Case(1, 16), Case(2, 128), Case(1, 1024), HOT, Case(1, 128, "last"), Case(2, 1024, "last"))
+SEVERAL_GPUS = (Case(1, 128), Case(2, 128), HOT)
 FULL = (Case(2, 1024),)
 
 
-def runs_for(ranks: int) -> list[Run]:
+def runs_for(ranks: int, processes: bool) -> list[Run]:
+    more = EMBEDDINGS if processes else ()
     if ranks == 1:
-        return [Run(1, "per_rank", (Way("one rank", BATCH_PARALLEL, ONE_GPU),))]
-    sharded = (*SEVERAL_GPUS, Case(1, 128, "last"))
-    return [Run(ranks, "per_rank", (Way("tensor", TENSOR, sharded), Way("batch_parallel", BATCH_PARALLEL, SEVERAL_GPUS),
-                                    Way("adaptive", ADAPTIVE, SEVERAL_GPUS))),
+        return [Run(1, "per_rank", (Way("one rank", BATCH_PARALLEL, (*ONE_GPU, *more)),))]
+    several = (*SEVERAL_GPUS, *more)
+    return [Run(ranks, "per_rank", (Way("tensor", TENSOR, (*several, Case(1, 128, "last"))),
+                                    Way("batch_parallel", BATCH_PARALLEL, several),
+                                    Way("adaptive", ADAPTIVE, several))),
             Run(ranks, "per_node", (Way("tensor", TENSOR, FULL), Way("batch_parallel", BATCH_PARALLEL, FULL),
                                     Way("adaptive", ADAPTIVE, FULL)))]
 
@@ -152,14 +160,26 @@ class Bench:
                     reply = switch(client, **way.settings)
                     self.emit(kind="switch", **facts, mode=way.name, ms=reply["ms"])
                 for case in way.cases:
-                    samples = self.measure(client, readers, case, info["model"]["vocab_size"])
-                    self.emit(kind="speed", **facts, mode=way.name, case=case.name, states=case.states,
-                              **figures(samples))
+                    def send() -> Sample:
+                        request = case.request(self.generator, info["model"]["vocab_size"])
+                        return send_one(client, readers, request, next(client.ids))
 
-    def measure(self, client: Client, readers: list[Reader], case: Case, vocabulary: int) -> list[Sample]:
-        samples = [send_one(client, readers, case.request(self.generator, vocabulary), next(client.ids))
-                   for _ in range(WARM_UP + self.requests)]
-        return samples[WARM_UP:]
+                    fields = figures(self.measure(send))
+                    if case.rests:
+                        rested = figures(self.measure_rested(send))
+                        fields.update(rested_ms=rested["median_ms"], rested_compute_ms=rested["stages_ms"]["compute"])
+                    self.emit(kind="speed", **facts, mode=way.name, case=case.name, states=case.states, **fields)
+
+    def measure(self, send) -> list[Sample]:
+        return [send() for _ in range(WARM_UP + self.requests)][WARM_UP:]
+
+    @staticmethod
+    def measure_rested(send) -> list[Sample]:
+        samples = []
+        for _ in range(RESTED_REQUESTS):
+            time.sleep(PAUSE_S)
+            samples.append(send())
+        return samples
 
     def fail(self, error: Exception, **facts) -> None:
         self.failed = True
@@ -185,10 +205,10 @@ def main() -> int:
         model, settings = arguments.model, {"device": "cuda"}
         if model is None:
             model = stack.enter_context(ModelFolder(config_12b(arguments.layers)))
-            settings.update(weights="random", weights_seed=arguments.seed)
+            settings.update(weights="random", weights_seed=arguments.seed, processor_preset=PROCESSOR)
         bench = Bench(model, {**settings, **settings_of(arguments.set)}, arguments.requests, arguments.seed)
         for ranks in arguments.ranks:
-            for run in runs_for(ranks):
+            for run in runs_for(ranks, processes=arguments.model is None):
                 bench.run(run)
     return 1 if bench.failed else 0
 

@@ -38,7 +38,7 @@ FLOORS = {
 }
 WAYS_OF_ADAPTIVE = ("tensor", "batch_parallel")
 LTX_MODES = {"one rank": "batch", "tensor": "accelerate", "batch_parallel": "batch"}
-COLUMNS = ("GPUs", "mode", "segments", "prompts", "states", "ms", "p10", "p90", "compute", "deliver", "floor", "share",
+COLUMNS = ("GPUs", "mode", "segments", "prompts", "states", "ms", "p10", "p90", "rested", "compute", "deliver", "floor", "share",
            "PyTorch eager", "compiled", "LTX-2")
 
 
@@ -60,7 +60,7 @@ class Peers:
 
     def of(self, record: dict) -> dict[str, float | None]:
         """Beside a case of the daemon. PyTorch's are forward passes; LTX-2's too where only the last state is asked for."""
-        alone = record["ranks"] == 1
+        alone = record["ranks"] == 1 and record["states"] != "embeddings"
         times = [self.ltx_ms(record, mode) for mode in ways_of(record["mode"])]
         return {"eager_ms": self.eager.get(record["case"]) if alone else None,
                 "compiled_ms": self.compiled.get(record["case"]) if alone else None,
@@ -69,7 +69,8 @@ class Peers:
     def ltx_ms(self, record: dict, mode: str) -> float | None:
         prompts, tokens = map(int, record["case"].split("x"))
         line = self.ltx.get((record["ranks"], LTX_MODES[mode], (tokens,) * prompts))
-        return line and line["encode_ms_median" if record["states"] == "all" else "forward_only_ms"]
+        field = {"all": "encode_ms_median", "last": "forward_only_ms"}.get(record["states"])
+        return line and line.get(field)
 
 
 def ways_of(mode: str) -> tuple[str, ...]:
@@ -126,7 +127,8 @@ def number(value: float | None) -> str:
 
 def row(record: dict, facts: Facts, peers: Peers) -> list[str]:
     floor, beside, stages = facts.floor(record), peers.of(record), record["stages_ms"]
-    times = [record["median_ms"], record["p10_ms"], record["p90_ms"], stages["compute"], stages["deliver"]]
+    times = [record["median_ms"], record["p10_ms"], record["p90_ms"], record.get("rested_ms"), stages["compute"],
+             stages["deliver"]]
     share = f"{100 * floor[0] / record['median_ms']:.0f} %" if floor else "-"
     bound = f"{number(floor[0])} {floor[1]}" if floor else "-"
     return [str(record["ranks"]), record["mode"], record["segments"], record["case"], record["states"],
@@ -154,7 +156,9 @@ def document(facts: Facts, speed: list[dict], accuracy: list[dict], peers: Peers
     parts = [f"{facts.gpu}, driver {facts.driver}, {facts.date}, commit {facts.commit}: `{facts.command}`"]
     if records:
         parts.append(f"Gemma 3 12B's layer sizes, {facts.layers} layers, bf16, random weights. Milliseconds from request to "
-                     "reply, when every rank has published; medians. PyTorch: forward pass alone. LTX-2 pads to 1024 tokens.")
+                     "reply, when every rank has published; medians; rested: with a pause of 0.7 s before each request. "
+                     "Embeddings: LTX-2.3's, which neither of the others computes here. PyTorch: forward pass alone. LTX-2 "
+                     "pads to 1024 tokens.")
         parts.append(markdown([row(record, facts, peers) for record in records], COLUMNS))
         if any(facts.floor(record) for record in records):
             parts.append(RATES)
@@ -169,9 +173,9 @@ def document(facts: Facts, speed: list[dict], accuracy: list[dict], peers: Peers
 
 
 def baseline_lines(facts: Facts, speed: list[dict], peers: Peers) -> list[dict]:
-    kept = ("ranks", "mode", "segments", "case", "states", "requests", "median_ms", "p10_ms", "p90_ms", "stages_ms", "cuts")
+    kept = ("ranks", "mode", "segments", "case", "states", "requests", "median_ms", "p10_ms", "p90_ms", "rested_ms", "rested_compute_ms", "stages_ms", "cuts")
     return [{"date": facts.date, "gpu": facts.gpu, "driver": facts.driver, "commit": facts.commit, "layers": facts.layers,
-             **{key: record[key] for key in kept}, "peers": peers.of(record), "command": facts.command}
+             **{key: record[key] for key in kept if key in record}, "peers": peers.of(record), "command": facts.command}
             for record in speed if record["kind"] == "speed"]
 
 

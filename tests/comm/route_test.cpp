@@ -155,5 +155,23 @@ TEST_CASE("Every route reaches every place exactly once") {
   }
 }
 
+TEST_CASE("What one rank of a replica has alone has a route of its own where that is wanted") {
+  const Places places = places_of(Segments::kPerRank, {0, 0});
+  const ShardPlan plan = make_shard_plan(model_of(8), {Mode::kSharded, Strategy::kTensor, 0, {}}, 2);
+  const RouteTable table(plan, 8, places, true);
+  CHECK(table.routes()[table.of_rank(0)].members() == Ranks{0, 1});
+  CHECK(table.routes()[table.of_rank(1)].members() == Ranks{1, 0});
+  CHECK(table.index(Cut::kDeal, 0, 8) != table.of_rank(0));
+  CHECK_THROWS_AS(RouteTable(plan, 8, places).of_rank(0), std::out_of_range);
+}
+
+TEST_CASE("What a replica of one rank computes takes that rank's route") {
+  const Places places = places_of(Segments::kPerRank, {0, 0});
+  const ShardPlan plan = make_shard_plan(model_of(8), {Mode::kBatchParallel, {}, 0, {}}, 2);
+  const RouteTable table(plan, 8, places, true);
+  CHECK(table.routes().size() == 2);
+  CHECK(table.index(Cut::kDeal, 1, 3) == table.of_rank(1));
+}
+
 }  // namespace
 }  // namespace gemmad

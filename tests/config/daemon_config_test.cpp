@@ -100,6 +100,20 @@ TEST_CASE("A batch budget below the longest prompt is refused") {
   CHECK(contains(override_refusal("batch_tokens=100"), "command line: " + reason));
 }
 
+TEST_CASE("A result cache of half the segment or more is refused") {
+  const std::string reason = "key 'result_cache_mib': is 50, not less than half of segment_mib (100)";
+  CHECK(contains(refusal(R"({"result_cache_mib": 50, "segment_mib": 100})"), "f.json: " + reason));
+  CHECK(refusal(R"({"result_cache_mib": 50, "segment_mib": 101})").empty());
+  CHECK(refusal(R"({"result_cache_mib": 49, "segment_mib": 100})").empty());
+  CHECK(contains(override_refusal("result_cache_mib=512"), "command line: key 'result_cache_mib': is 512"));
+  CHECK(override_refusal("result_cache_mib=511").empty());
+}
+
+TEST_CASE("A segment of any size is fine without a result cache") {
+  CHECK(refusal(R"({"segment_mib": 1})").empty());
+  CHECK(contains(refusal(R"({"segment_mib": 1, "result_cache_mib": 1})"), "half of segment_mib (1)"));
+}
+
 TEST_CASE("A rule between keys is checked after the overrides and blames who set the key") {
   const auto file = scratch_file("low_budget.json", R"({"batch_tokens": 100})");
   const std::vector<std::string> lower{"max_tokens=50"};
@@ -245,6 +259,7 @@ TEST_CASE("validate_change lets mode and encoders change, and no segment or copy
   CHECK(change_of("mode=sharded").empty());
   CHECK(change_of("strategy=layer").empty());
   CHECK(change_of("encoder_ranks=0,1").empty());
+  CHECK(change_of("result_cache_mib=100").empty());
   CHECK(contains(change_of("segments=per_node"), "f.json: key 'segments': changes from "));
   CHECK(contains(change_of("weights_cache=none"), "f.json: key 'weights_cache': changes from "));
   CHECK(contains(change_of("weights=random"), "f.json: key 'weights': changes from "));

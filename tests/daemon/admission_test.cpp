@@ -97,14 +97,16 @@ TEST_CASE("a job carries the request's name, outputs, preference and readers") {
   request.prefer = Preference::kDeal;
   request.readers = 4;
   request.name = "clip";
-  request.hidden_states = {0, 8};
-  request.last_hidden_state = true;
+  request.outputs.hidden_states = {0, 8};
+  request.outputs.last_hidden_state = true;
+  request.outputs.embeddings = true;
   const Job job = make_job(request, &tokenizer(), kLimits);
   CHECK(job.name == "clip");
   CHECK(job.prefer == Preference::kDeal);
   CHECK(job.readers == 4);
   CHECK(job.outputs.hidden_states == std::vector<std::int64_t>{0, 8});
   CHECK(job.outputs.last_hidden_state);
+  CHECK(job.outputs.embeddings);
 }
 
 }  // namespace

@@ -16,11 +16,13 @@ Announcement sample() {
   job.name = "clip";
   job.prefer = Preference::kSplit;
   job.readers = 3;
-  job.outputs = {{0, 4, 8}, true};
-  job.prompts.push_back({{2, 5, 262143}, true, "", ""});
-  job.prompts.push_back({{}, false, "bad_token", "input_ids[0] is -1"});
+  job.outputs = {{0, 4, 8}, true, false, true, {false, true}};
+  job.prompts.push_back({{2, 5, 262143}, true, EarlierPrompt{12, 3}, "", ""});
+  job.is_kept = true;
+  job.prompts.push_back({{}, false, std::nullopt, "bad_token", "input_ids[0] is -1"});
   announcement.batch.jobs = {job, Job{}};
   announcement.batch.failures.push_back({5, "other", "deadline", "too late"});
+  announcement.forget = {4, 7};
   return announcement;
 }
 
@@ -35,9 +37,18 @@ TEST_CASE("an announcement comes back as it was") {
   CHECK(job.readers == 3);
   CHECK(job.outputs.hidden_states == std::vector<std::int64_t>{0, 4, 8});
   CHECK(job.outputs.last_hidden_state);
+  CHECK_FALSE(job.outputs.features);
+  CHECK(job.outputs.embeddings);
+  CHECK_FALSE(job.outputs.wants(Modality::kVideo));
+  CHECK(job.outputs.wants(Modality::kAudio));
   REQUIRE(job.prompts.size() == 2);
   CHECK(job.prompts[0].ids == std::vector<std::int32_t>{2, 5, 262143});
   CHECK(job.prompts[0].truncated);
+  CHECK(job.prompts[0].earlier == EarlierPrompt{12, 3});
+  CHECK_FALSE(job.prompts[0].is_computed());
+  CHECK_FALSE(job.prompts[1].earlier.has_value());
+  CHECK(job.is_kept);
+  CHECK(out.forget == std::vector<JobId>{4, 7});
   CHECK(job.prompts[1].error_code == "bad_token");
   CHECK(job.prompts[1].error_message == "input_ids[0] is -1");
   REQUIRE(out.batch.failures.size() == 1);

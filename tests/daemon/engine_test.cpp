@@ -40,7 +40,7 @@ struct EngineRank {
       : ops(make_limited_ops(memory)),
         rank(bootstrap, {Segments::kPerRank, 256, "gemma3-tiny", ops.get()}),
         residency(rank.parts()) {
-    residency.load(rank.files().checkpoint(), WeightsCache::kNode, shard_settings(config), [] {});
+    residency.load({rank.files().checkpoint(), nullptr}, WeightsCache::kNode, shard_settings(config), [] {});
     DaemonConfig timed = config;
     timed.collective_timeout_ms = TestRank::kTimeout.count();
     engine.emplace(EngineParts{bootstrap, residency, rank.runner(), rank.store(), stop_asked}, timed,

@@ -8,7 +8,7 @@
 namespace gemmad {
 namespace {
 
-constexpr OutputFacts kFacts{8, 96, DType::kF32};
+constexpr OutputFacts kFacts{8, 96, DType::kF32, {128, 64}, 1024};
 
 Job job_of(const std::vector<std::size_t>& tokens, OutputSelection outputs) {
   Job job;
@@ -31,7 +31,7 @@ RouteTable routes_of(const ShardSettings& settings, int num_ranks) {
   model.intermediate_size = 192;
   model.num_layers = 8;
   const std::vector<int> nodes(static_cast<std::size_t>(num_ranks), 0);
-  return {make_shard_plan(model, settings, num_ranks), 8, make_places(Segments::kPerRank, nodes)};
+  return {make_shard_plan(model, settings, num_ranks), 8, make_places(Segments::kPerRank, nodes), true};
 }
 
 /// Replicas of one rank each.
@@ -45,7 +45,7 @@ RouteTable piped() {
 }
 
 JobPlan dealt_to(std::vector<int> replicas) {
-  return {Cut::kDeal, std::move(replicas)};
+  return {Cut::kDeal, std::move(replicas), {}};
 }
 
 TEST_CASE("tensors are named, shaped and sized by their prompt") {
@@ -55,7 +55,7 @@ TEST_CASE("tensors are named, shaped and sized by their prompt") {
   CHECK(layout.prompts[0][0].name == "hidden_states.0");
   CHECK(layout.prompts[0][1].name == "hidden_states.8");
   CHECK(layout.prompts[0][2].name == "last_hidden_state");
-  CHECK(layout.prompts[0][2].hidden_state == 8);
+  CHECK(layout.prompts[0][2].output == OutputId{OutputKind::kHiddenState, 8});
   CHECK(layout.prompts[0][1].shape == Shape{3, 96});
   CHECK(layout.prompts[0][1].size_bytes == 3 * 96 * 4);
 }
@@ -102,11 +102,49 @@ TEST_CASE("hidden states of different stages stand apart, of all prompts togethe
   for (const auto& prompt : layout.prompts) {
     for (const PlacedTensor& tensor : prompt) {
       CAPTURE(tensor.name);
-      CHECK(tensor.route == (tensor.hidden_state <= 4 ? 0 : 1));
+      CHECK(tensor.route == (tensor.output.index <= 4 ? 0 : 1));
       CHECK(tensor.offset >= layout.routes[tensor.route].begin);
       CHECK(tensor.offset + tensor.size_bytes <= layout.routes[tensor.route].end);
     }
   }
+}
+
+TEST_CASE(
+    "features are as long as their prompt, embeddings as a full sequence, each as wide as its modality") {
+  const Job job = job_of({3}, {{}, false, true, true});
+  JobPlan plan = dealt_to({0});
+  plan.processors = {{0, 0}};
+  const JobLayout layout = lay_out(job, plan, dealt(1), kFacts);
+  REQUIRE(layout.prompts[0].size() == 4);
+  CHECK(layout.prompts[0][0].name == "features.video");
+  CHECK(layout.prompts[0][0].shape == Shape{3, 128});
+  CHECK(layout.prompts[0][1].name == "features.audio");
+  CHECK(layout.prompts[0][1].shape == Shape{3, 64});
+  CHECK(layout.prompts[0][2].name == "embeddings.video");
+  CHECK(layout.prompts[0][2].shape == Shape{1024, 128});
+  CHECK(layout.prompts[0][3].name == "embeddings.audio");
+  CHECK(layout.prompts[0][3].output == OutputId{OutputKind::kEmbeddings, 1});
+}
+
+TEST_CASE("of the modalities only those are placed that are asked for") {
+  const Job job = job_of({3}, {{}, false, false, true, {false, true}});
+  JobPlan plan = dealt_to({0});
+  plan.processors = {{-1, 0}};
+  const JobLayout layout = lay_out(job, plan, dealt(1), kFacts);
+  REQUIRE(layout.prompts[0].size() == 1);
+  CHECK(layout.prompts[0][0].name == "embeddings.audio");
+}
+
+TEST_CASE("embeddings take the route of the rank that makes them") {
+  const RouteTable routes = routes_of({Mode::kSharded, Strategy::kTensor, 0, {}}, 2);
+  const Job job = job_of({3}, {{8}, false, false, true});
+  JobPlan plan = dealt_to({0});
+  plan.processors = {{1, 0}};
+  const JobLayout layout = lay_out(job, plan, routes, kFacts);
+  REQUIRE(layout.prompts[0].size() == 3);
+  CHECK(layout.prompts[0][0].route == routes.index(Cut::kDeal, 0, 8));
+  CHECK(layout.prompts[0][1].route == routes.of_rank(1));
+  CHECK(layout.prompts[0][2].route == routes.of_rank(0));
 }
 
 TEST_CASE("a prompt that failed takes no space") {

@@ -10,6 +10,7 @@ ProtocolLimits limits() {
   limits.max_line_bytes = 4096;
   limits.max_prompts = 3;
   limits.num_layers = 8;
+  limits.has_processor = true;
   return limits;
 }
 
@@ -37,8 +38,9 @@ Refusal refusal_of(const std::string& line) {
 
 TEST_CASE("an encode asks for all hidden states unless it says otherwise") {
   const EncodeRequest request = parse_encode(R"("prompts":["a"])");
-  CHECK(request.hidden_states == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
-  CHECK_FALSE(request.last_hidden_state);
+  CHECK(request.outputs.hidden_states == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK_FALSE(request.outputs.last_hidden_state);
+  CHECK_FALSE(request.outputs.needs_processor());
   CHECK_FALSE(request.deadline_ms.has_value());
   CHECK(request.name.empty());
   CHECK(request.prefer == Preference::kNone);
@@ -99,13 +101,50 @@ TEST_CASE("an encode takes an empty list of prompts") {
 }
 
 TEST_CASE("layers come sorted and once") {
-  CHECK(parse_encode(R"("prompts":[],"layers":[8,0,8])").hidden_states == std::vector<std::int64_t>{0, 8});
+  CHECK(parse_encode(R"("prompts":[],"layers":[8,0,8])").outputs.hidden_states ==
+        std::vector<std::int64_t>{0, 8});
 }
 
 TEST_CASE("last_hidden_state alone asks for no others") {
   const EncodeRequest request = parse_encode(R"("prompts":[],"outputs":["last_hidden_state"])");
-  CHECK(request.last_hidden_state);
-  CHECK(request.hidden_states.empty());
+  CHECK(request.outputs.last_hidden_state);
+  CHECK(request.outputs.hidden_states.empty());
+}
+
+TEST_CASE("features and embeddings are of both modalities unless some are chosen") {
+  const OutputSelection both = parse_encode(R"("prompts":[],"outputs":["embeddings"])").outputs;
+  CHECK(both.embeddings);
+  CHECK_FALSE(both.features);
+  CHECK(both.hidden_states.empty());
+  CHECK(both.wants(Modality::kVideo));
+  CHECK(both.wants(Modality::kAudio));
+  const OutputSelection video =
+      parse_encode(R"("prompts":[],"outputs":["features"],"modalities":["video"])").outputs;
+  CHECK(video.features);
+  CHECK(video.wants(Modality::kVideo));
+  CHECK_FALSE(video.wants(Modality::kAudio));
+}
+
+TEST_CASE("modalities that say nothing or choose of nothing are refused") {
+  const auto encode = [](const std::string& fields) {
+    return refusal_of(R"({"id":1,"op":"encode","prompts":[],)" + fields + "}").code;
+  };
+  CHECK(encode(R"("modalities":["video"])") == "bad_request");
+  CHECK(encode(R"("outputs":["features"],"modalities":[])") == "bad_request");
+  CHECK(encode(R"("outputs":["features"],"modalities":["smell"])") == "bad_request");
+  CHECK(encode(R"("outputs":["features"],"modalities":[1])") == "bad_request");
+}
+
+TEST_CASE("what a processor makes is refused where there is none, with the way to one") {
+  ProtocolLimits no_processor = limits();
+  no_processor.has_processor = false;
+  try {
+    parse_request(R"({"id":1,"op":"encode","prompts":[],"outputs":["embeddings"]})", no_processor);
+    FAIL("accepted");
+  } catch (const ProtocolError& error) {
+    CHECK(error.code() == "bad_request");
+    CHECK(std::string(error.what()).find("embeddings_processor") != std::string::npos);
+  }
 }
 
 TEST_CASE("ids are echoed as they came") {

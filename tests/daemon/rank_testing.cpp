@@ -14,7 +14,8 @@ TestRank::TestRank(Bootstrap& bootstrap, const Options& options)
       transport_(bootstrap.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap)),
       places_(make_places(options.segments, gather(bootstrap, bootstrap.info().node, kTimeout))) {
   make_segment();
-  const OutputFacts facts{files_.config().num_layers, files_.config().hidden_size, ops_.compute_dtype()};
+  const OutputFacts facts{
+      files_.config().num_layers, files_.config().hidden_size, ops_.compute_dtype(), {}, 0};
   runner_.emplace(bootstrap, ops_, Output{places_, *segment_, store()}, facts,
                   BatchRunner::Timeouts{kTimeout, kTimeout});
 }
@@ -34,14 +35,14 @@ void TestRank::make_segment() {
 }
 
 DeploymentParts TestRank::parts() {
-  return {bootstrap_,        ops_,     files_.config(), transport_, transport_, nullptr, places_,
-          max_batch_tokens_, kTimeout, kTimeout};
+  return {bootstrap_,   ops_, files_.config(),   transport_, transport_, nullptr, places_,
+          std::nullopt, 1,    max_batch_tokens_, kTimeout,   kTimeout};
 }
 
 std::unique_ptr<Deployment> TestRank::deploy(const ShardSettings& settings) {
   auto deployment = std::make_unique<Deployment>(
-      parts(), make_shard_plan(files_.config(), settings, bootstrap_.info().num_ranks), *files_.checkpoint(),
-      LoadProgress{});
+      parts(), make_shard_plan(files_.config(), settings, bootstrap_.info().num_ranks),
+      DeploymentSources{*files_.checkpoint()}, LoadProgress{});
   deployment->connect();
   deployment->measure_costs();
   return deployment;

@@ -51,6 +51,7 @@ DaemonFacts facts() {
   facts.ranks[0].weight_bytes = 1000;
   facts.ranks[0].replicated_bytes = 100;
   facts.ranks[0].workspace_bytes = 50;
+  facts.ranks[0].processor_bytes = 60;
   facts.ranks[0].sum_bytes = 20;
   facts.ranks[0].delivery_bytes = 30;
   facts.ranks[0].scratch_bytes = 40;
@@ -144,6 +145,7 @@ TEST_CASE("info tells what every rank holds, and nothing of one that only receiv
   CHECK(first["bytes"] == json({{"weights", 1000},
                                 {"replicated", 100},
                                 {"workspace", 50},
+                                {"processor", 60},
                                 {"sums", 20},
                                 {"delivery", 30},
                                 {"scratch", 40},

@@ -31,7 +31,7 @@ struct ResidentRank {
       : ops(make_limited_ops(memory)),
         rank(bootstrap, {Segments::kPerRank, 256, "gemma3-tiny", ops.get()}),
         residency(rank.parts()) {
-    residency.load(rank.files().checkpoint(), cache, settings, go_on);
+    residency.load({rank.files().checkpoint(), nullptr}, cache, settings, go_on);
   }
 
   /// The bytes of a job of its own, the same prompts every time.
@@ -232,7 +232,7 @@ TEST_CASE("Loading that is interrupted on one rank ends on all") {
     Residency residency(rank.parts());
     bool interrupted = false;
     try {
-      residency.load(rank.files().checkpoint(), cache, kTensor, [&] {
+      residency.load({rank.files().checkpoint(), nullptr}, cache, kTensor, [&] {
         if (bootstrap.info().rank == 1) throw StepInterrupted("stopped while loading");
       });
     } catch (const StepInterrupted&) {

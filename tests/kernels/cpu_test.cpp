@@ -77,6 +77,78 @@ TEST_CASE("attention on the CPU refuses begins that do not begin sequences") {
                   OpError);
 }
 
+TEST_CASE("attention on the CPU refuses ends before their rows, behind their sequences and that fall") {
+  OpTesting testing;
+  const DeviceTensor qkv = testing.put(random_values(5 * 12, 1), {5, 12});
+  const DeviceTensor out = testing.empty({5, 4});
+  const DeviceTensor begins = testing.put({0, 0, 0, 3, 3});
+  const auto attend = [&](const std::vector<std::int32_t>& ends) {
+    testing.ops().attention(qkv.view, {begins.view, testing.put(ends).view}, {{1, 1, 4}, 1, 0}, out.view,
+                            testing.stream());
+  };
+  attend({1, 3, 3, 5, 5});
+  CHECK_THROWS_WITH(attend({0, 3, 3, 5, 5}), "attention: ends[0] is 0, must be in [1, 3]");
+  CHECK_THROWS_WITH(attend({1, 3, 4, 5, 5}), "attention: ends[2] is 4, must be in [3, 3]");
+  CHECK_THROWS_WITH(attend({3, 2, 3, 5, 5}), "attention: ends[1] is 2, must be in [3, 3]");
+  CHECK_THROWS_WITH(attend({3, 3, 3, 5, 6}), "attention: ends[4] is 6, must be in [5, 5]");
+  CHECK_THROWS_AS(attend({3, 3, 3, 5, -1}), OpError);
+}
+
+TEST_CASE("rms_rows and range_rows on the CPU refuse rows outside x") {
+  OpTesting testing;
+  const DeviceTensor x = testing.put(random_values(12, 1), {3, 4});
+  const DeviceTensor out = testing.empty({2, 4});
+  const DeviceTensor scratch = testing.empty({1, Ops::kRangeScratch});
+  const std::int32_t bad = GENERATE(-1, 3);
+  const DeviceTensor rows = testing.put({2, bad});
+  CHECK_THROWS_WITH(testing.ops().rms_rows(x.view, rows.view, 1, 1e-6f, out.view, testing.stream()),
+                    "rms_rows: rows[1] is " + std::to_string(bad) + ", must be in [0, 3)");
+  CHECK_THROWS_WITH(testing.ops().range_rows(x.view, rows.view, testing.put({0, 2}).view, 1e-6f, scratch.view,
+                                             out.view, testing.stream()),
+                    "range_rows: rows[1] is " + std::to_string(bad) + ", must be in [0, 3)");
+}
+
+TEST_CASE("range_rows and fill_registers on the CPU refuse bounds that do not rise to the number of rows") {
+  OpTesting testing;
+  const DeviceTensor x = testing.put(random_values(24, 1), {6, 4});
+  const DeviceTensor normed = testing.empty({6, 4});
+  const DeviceTensor filled = testing.empty({8, 4});
+  const DeviceTensor scratch = testing.empty({2, Ops::kRangeScratch});
+  const DeviceTensor rows = testing.put({0, 1, 2, 3, 4, 5});
+  const auto range = [&](const std::vector<std::int32_t>& bounds) {
+    testing.ops().range_rows(x.view, rows.view, testing.put(bounds).view, 1e-6f, scratch.view, normed.view,
+                             testing.stream());
+  };
+  const auto fill = [&](const std::vector<std::int32_t>& bounds) {
+    testing.ops().fill_registers(x.view, testing.put(bounds).view, x.view, filled.view, testing.stream());
+  };
+  range({0, 6, 6});
+  fill({0, 4, 6});
+  const std::vector<std::int32_t> bad =
+      GENERATE(std::vector<std::int32_t>{1, 3, 6}, std::vector<std::int32_t>{-1, 3, 6},
+               std::vector<std::int32_t>{0, 3, 5}, std::vector<std::int32_t>{0, 3, 7},
+               std::vector<std::int32_t>{0, 7, 6}, std::vector<std::int32_t>{0, -1, 6});
+  CHECK_THROWS_AS(range(bad), OpError);
+  CHECK_THROWS_AS(fill(bad), OpError);
+  CHECK_THROWS_WITH(fill({0, 5, 6}),
+                    "fill_registers: bounds[1] is 5, where they must rise from 0 to 6 by at most 4");
+}
+
+TEST_CASE("linear and gemm_sums on the CPU over no inputs leave what is added") {
+  OpTesting testing;
+  const DeviceTensor x = testing.empty({2, 0});
+  const DeviceTensor w = testing.empty({3, 0});
+  const DeviceTensor bias = testing.put({1, 2, 3}, {3});
+  const DeviceTensor y = testing.put({10, 20, 30, 40, 50, 60}, {2, 3});
+  Ops& ops = testing.ops();
+  ops.linear({x.view, w.view, bias.view, Activation::kNone, y.view, y.view}, testing.stream());
+  CHECK(testing.get(y.view) == std::vector<float>{11, 22, 33, 41, 52, 63});
+  ops.gemm_sums(x.view, w.view, true, y.view, testing.stream());
+  CHECK(testing.get(y.view) == std::vector<float>{11, 22, 33, 41, 52, 63});
+  ops.gemm_sums(x.view, w.view, false, y.view, testing.stream());
+  CHECK(testing.get(y.view) == std::vector<float>(6, 0.0f));
+}
+
 TEST_CASE("attention on the CPU gives the same bytes whatever the neighbours and the number of threads") {
   const AttentionParams params{{4, 1, 64}, 0.125f, 100};
   const std::int64_t width = params.heads.qkv_width();

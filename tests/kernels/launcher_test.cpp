@@ -141,13 +141,14 @@ TEST_CASE("geglu refuses blocks that do not cut a row evenly") {
   CHECK(mentions(with_block(bad), "columns, 8"));
 }
 
-TEST_CASE("attention refuses bad head layouts, windows and begins of another number or type") {
+TEST_CASE("attention refuses bad head layouts and windows, begins and ends of another number or type") {
   OpTesting testing;
   const DeviceTensor qkv = testing.empty({4, 24});
   const DeviceTensor out = testing.empty({4, 16});
-  const auto attend = [&](HeadLayout heads, std::int64_t window, const DeviceTensor& begins) {
+  const auto attend = [&](HeadLayout heads, std::int64_t window, const DeviceTensor& begins,
+                          ConstTensorView ends = {}) {
     return refusal([&] {
-      testing.ops().attention(qkv.view, {begins.view, {}}, {heads, 1, window}, out.view, testing.stream());
+      testing.ops().attention(qkv.view, {begins.view, ends}, {heads, 1, window}, out.view, testing.stream());
     });
   };
   const HeadLayout good{4, 1, 4};
@@ -159,6 +160,9 @@ TEST_CASE("attention refuses bad head layouts, windows and begins of another num
   CHECK(mentions(attend(good, -1, begins), "window"));
   CHECK(mentions(attend(good, 0, testing.put({0, 0, 0})), "begins"));
   CHECK(mentions(attend(good, 0, testing.empty({4})), "begins"));
+  CHECK(attend(good, 0, begins, testing.put({2, 2, 3, 4}).view) == "accepted");
+  CHECK(mentions(attend(good, 0, begins, testing.put({2, 2, 4}).view), "ends has shape [3], must be [4]"));
+  CHECK(mentions(attend(good, 0, begins, testing.empty({4}).view), "ends is F32"));
 }
 
 TEST_CASE("gemm_geglu refuses a block, a result or a scratch of another size") {

@@ -1,6 +1,8 @@
 // One suite for every implementation of Ops: tests hold host vectors, this moves them to the device and back.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,7 +52,10 @@ class OpTesting {
   }
 
   DeviceTensor put(const std::vector<float>& values, const Shape& shape) {
-    DeviceTensor tensor = empty(shape);
+    return put(values, shape, ops_->compute_dtype());
+  }
+  DeviceTensor put(const std::vector<float>& values, const Shape& shape, DType dtype) {
+    DeviceTensor tensor = empty(shape, dtype);
     ops_->upload(tensor.view, {values.data(), DType::kF32, shape}, stream());
     return tensor;
   }
@@ -88,6 +93,20 @@ inline std::vector<float> random_values(std::int64_t count, std::uint64_t seed, 
   for (float& value : values)
     value = normal(random);
   return values;
+}
+
+/// The largest |actual - expected| as a share of its limit; infinite where a value is not finite and where
+/// the three are not as many.
+inline double worst_share(const std::vector<float>& actual, const std::vector<double>& expected,
+                          const std::vector<double>& limits) {
+  if (actual.size() != expected.size() || actual.size() != limits.size()) return INFINITY;
+  double worst = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double error = std::abs(actual[i] - expected[i]);
+    if (!std::isfinite(error)) return INFINITY;
+    worst = std::max(worst, error == 0 ? 0 : error / limits[i]);
+  }
+  return worst;
 }
 
 inline constexpr double kEps = 1.0 / (1 << 24);  // half an ulp of fp32, relative

@@ -57,6 +57,27 @@ TEST_CASE("rms_norm matches double precision") {
   CHECK(testing.get(device_x.view) == apart);
 }
 
+TEST_CASE("rms_norm without a weight matches double precision") {
+  const std::int64_t width = GENERATE(1, 33, 96, 997, 3840);
+  const std::int64_t rows = GENERATE(1, 3, 17, 130);
+  const float size = GENERATE(1e-6f, 1e-3f, 1.0f);  // at the first two eps shows
+  CAPTURE(width, rows, size);
+  OpTesting testing;
+  const std::vector<float> x = testing.rounded(random_values(rows * width, 1, size));
+  const DeviceTensor device_x = testing.put(x, {rows, width});
+  const DeviceTensor out = testing.put(std::vector<float>(x.size(), NAN), {rows, width});
+  testing.ops().rms_norm(device_x.view, {}, kEpsilon, out.view, testing.stream());
+  const std::vector<float> apart = testing.get(out.view);
+  const std::vector<float> zeros(static_cast<std::size_t>(width), 0.0f);
+  const Comparison result =
+      compare_elements({apart.data(), DType::kF32, {rows, width}}, reference(x, zeros, rows), 1e-30,
+                       relative_limit(width) + testing.rounding());
+  INFO(result.report);
+  CHECK(result.ok);
+  testing.ops().rms_norm(device_x.view, {}, kEpsilon, device_x.view, testing.stream());
+  CHECK((testing.get(device_x.view) == apart));
+}
+
 TEST_CASE("rms_norm of a row of zeros is zero") {
   OpTesting testing;
   const DeviceTensor x = testing.put(std::vector<float>(64, 0.0f), {2, 32});

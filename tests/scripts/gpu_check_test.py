@@ -153,11 +153,11 @@ class Table(unittest.TestCase):
         return gpu_table.row(SPEED[number], self.FACTS, self.peers())
 
     def test_a_row_has_floor_share_and_peers(self):
-        self.assertEqual(self.cells(0), ["1", "one rank", "per_rank", "1x128", "all", "8.00", "7.50", "8.50", "1.25", "1.25",
+        self.assertEqual(self.cells(0), ["1", "one rank", "per_rank", "1x128", "all", "8.00", "7.50", "8.50", "-", "1.25", "1.25",
                                          "5.90 weights, states", "74 %", "75.9", "12.80", "-"])
 
     def test_adaptive_is_held_against_the_better_of_its_ways(self):
-        self.assertEqual(self.cells(4)[10:], ["3.50 products", "46 %", "-", "-", "82.0"])
+        self.assertEqual(self.cells(4)[11:], ["3.50 products", "46 %", "-", "-", "82.0"])
         self.assertEqual(gpu_table.adaptive_lines(SPEED), ["2x128 (per_rank) 1.02"])
 
     def test_the_last_state_alone_stands_beside_forward_passes(self):
@@ -166,7 +166,15 @@ class Table(unittest.TestCase):
     def test_floors_are_for_the_whole_model_on_that_gpu_alone(self):
         for other in ({"layers": 6}, {"gpu": "NVIDIA A100"}):
             facts = gpu_table.Facts(**{**vars(self.FACTS), **other})
-            self.assertEqual(gpu_table.row(SPEED[0], facts, self.peers())[10:12], ["-", "-"])
+            self.assertEqual(gpu_table.row(SPEED[0], facts, self.peers())[11:13], ["-", "-"])
+
+    def test_a_case_that_was_rested_too_shows_both_times(self):
+        row = gpu_table.row({**SPEED[0], "rested_ms": 6.5}, self.FACTS, self.peers())
+        self.assertEqual((row[5], row[8]), ("8.00", "6.50"))
+
+    def test_embeddings_stand_beside_nobody(self):
+        beside = self.peers().of(record(1, "one rank", "1x128", 12.0, "embeddings"))
+        self.assertEqual(set(beside.values()), {None})
 
     def test_what_failed_is_in_the_document(self):
         error = {"kind": "error", "ranks": 2, "segments": "per_node", "error": "AssertionError: no"}
@@ -188,10 +196,16 @@ class Speed(unittest.TestCase):
         self.assertEqual(request["outputs"], ["last_hidden_state"])
 
     def test_several_gpus_go_through_every_mode_in_both_kinds_of_segments(self):
-        runs = gpu_speed.runs_for(2)
+        runs = gpu_speed.runs_for(2, processes=False)
         self.assertEqual([run.segments for run in runs], ["per_rank", "per_node"])
         for run in runs:
             self.assertEqual([way.name for way in run.ways], ["tensor", "batch_parallel", "adaptive"])
+
+    def test_embeddings_are_timed_where_there_is_a_processor(self):
+        def outputs(processes):
+            return {case.states for run in gpu_speed.runs_for(1, processes) for way in run.ways for case in way.cases}
+
+        self.assertEqual(outputs(True) - outputs(False), {"embeddings"})
 
 
 if __name__ == "__main__":
