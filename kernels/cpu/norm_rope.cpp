@@ -29,7 +29,22 @@ GEMMAD_MULTIVERSION void norm_rope_heads(float* head, std::int64_t num_heads, st
   }
 }
 
-// The queries or the keys of one row: `heads` is the first of num_heads heads, each `stride` after the one
+// A normed head: elements i * step, and with each the one `gap` behind it, by angle i.
+GEMMAD_INLINE void norm_and_turn(float* head, std::int64_t num_pairs, std::int64_t step, std::int64_t gap,
+                                 const float* weight, float factor, const float* cosines,
+                                 const float* sines) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < num_pairs; ++i) {
+    const std::int64_t low = i * step;
+    const std::int64_t high = low + gap;
+    const float a = head[low] * factor * weight[low];
+    const float b = head[high] * factor * weight[high];
+    head[low] = a * cosines[i] - b * sines[i];
+    head[high] = b * cosines[i] + a * sines[i];
+  }
+}
+
+// The queries or the keys of one row: `heads` is the first of num_heads heads, each `stride` behind the one
 // before. angles: C/2 cosines, then C/2 sines.
 GEMMAD_MULTIVERSION void norm_rope_row(float* heads, std::int64_t num_heads, std::int64_t stride,
                                        std::int64_t head_dim, const float* weight, float eps,
@@ -44,21 +59,9 @@ GEMMAD_MULTIVERSION void norm_rope_row(float* heads, std::int64_t num_heads, std
     const float* cosines = angles + h * half;
     const float* sines = cosines + width / 2;
     if (pairs == RopePairs::kHalves) {
-#pragma omp simd
-      for (std::int64_t i = 0; i < half; ++i) {
-        const float a = heads[i] * factor * weight[i];
-        const float b = heads[half + i] * factor * weight[half + i];
-        heads[i] = a * cosines[i] - b * sines[i];
-        heads[half + i] = b * cosines[i] + a * sines[i];
-      }
+      norm_and_turn(heads, half, 1, half, weight, factor, cosines, sines);
     } else {
-#pragma omp simd
-      for (std::int64_t i = 0; i < half; ++i) {
-        const float a = heads[2 * i] * factor * weight[2 * i];
-        const float b = heads[2 * i + 1] * factor * weight[2 * i + 1];
-        heads[2 * i] = a * cosines[i] - b * sines[i];
-        heads[2 * i + 1] = b * cosines[i] + a * sines[i];
-      }
+      norm_and_turn(heads, half, 2, 1, weight, factor, cosines, sines);
     }
   }
 }

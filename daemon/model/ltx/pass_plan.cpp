@@ -73,11 +73,14 @@ class Planner {
  private:
   std::int64_t rows_of(std::size_t prompt) const { return offsets_[prompt + 1] - offsets_[prompt]; }
 
-  static std::vector<std::size_t> united(const std::vector<std::size_t>& first,
-                                         const std::vector<std::size_t>& second) {
+  std::vector<std::size_t> united(const std::vector<std::size_t>& first,
+                                  const std::vector<std::size_t>& second) const {
     std::vector<std::size_t> all = first;
+    std::vector<bool> is_there(offsets_.size() - 1);
+    for (const std::size_t prompt : first)
+      is_there[prompt] = true;
     for (const std::size_t prompt : second) {
-      if (std::find(first.begin(), first.end(), prompt) == first.end()) all.push_back(prompt);
+      if (!is_there[prompt]) all.push_back(prompt);
     }
     return all;
   }

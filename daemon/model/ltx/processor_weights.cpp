@@ -14,7 +14,7 @@ namespace gemmad {
 namespace {
 
 // Of a projection taken apart by hidden states: so much is on the host at a time.
-constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 // So many channels of all states lie in a core's first cache.
 constexpr std::int64_t kBlockChannels = 64;
 

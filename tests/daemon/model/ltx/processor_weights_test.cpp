@@ -75,6 +75,25 @@ TEST_CASE("Projections are taken apart by hidden state, of any share, on any num
   }
 }
 
+TEST_CASE("A projection that does not go in one piece is whole") {
+  constexpr StateSizes kLarge{1000, 9};
+  ProcessorConfig config;
+  config.variant = ProcessorVariant::kV2;
+  config.video = {8, 128, 1};  // 18 MB of BF16
+  config.audio = {1, 8, 1};
+  const RandomProcessor source(config, kLarge, 3, 2);
+  const auto ops = make_cpu_ops(1);
+  const ProcessorWeights weights =
+      load_processor_weights(source, config, kLarge, {{0, 9}, false}, *ops, 2, {});
+  const HostTensor whole = source.tensor(projection_name(config, 0, "weight"));
+  for (std::int64_t state = 0; state < 9; ++state) {
+    CHECK(count_differing(weights.projections[0].states[static_cast<std::size_t>(state)],
+                          [&](std::int64_t c, std::int64_t d) {
+                            return element(whole, (c * 1000 + d) * 9 + state);
+                          }) == 0);
+  }
+}
+
 TEST_CASE("Queries, keys and values of a head lie together, and so do their biases") {
   const ProcessorFiles files = open("ltx-v2");
   const auto ops = make_cpu_ops(1);
