@@ -82,9 +82,10 @@ constexpr ConfigRow kRows[] = {
     {"segment_mib", IntegerField{&C::segment_mib, 1, 1048576}, "MiB", kFixed, "size of an output segment"},
     {"result_ttl_ms", IntegerField{&C::result_ttl_ms, 100, 86400000}, "ms", kRunTime,
      "how long a result waits for its readers"},
-    {"result_cache_mib", IntegerField{&C::result_cache_mib, 0, 524287}, "MiB", kRunTime,
-     "how much of a segment may keep results for prompts that come again; less than half of segment_mib; 0: "
-     "none"},
+    {"result_cache_mib", IntegerField{&C::result_cache_mib, -1, 524287}, "MiB", kRunTime,
+     "how much of a segment may keep results for prompts that come again; less than half of segment_mib; -1: "
+     "a "
+     "quarter of it; 0: none"},
     {"deadline_ms", IntegerField{&C::deadline_ms, 1, 86400000}, "ms", kRunTime,
      "deadline of a request that names none"},
     {"max_tokens", IntegerField{&C::max_tokens, 1, 1024}, "tokens", kFixed, "most tokens of a prompt"},

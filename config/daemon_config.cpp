@@ -192,6 +192,12 @@ void validate_change(const DaemonConfig& running, const DaemonConfig& wanted,
   }
 }
 
+std::uint64_t result_cache_bytes(const DaemonConfig& config) {
+  constexpr std::uint64_t kMebibyte = 1024 * 1024;
+  if (config.result_cache_mib >= 0) return static_cast<std::uint64_t>(config.result_cache_mib) * kMebibyte;
+  return static_cast<std::uint64_t>(config.segment_mib) * kMebibyte / 4;
+}
+
 json effective_config(const DaemonConfig& config) {
   json result = json::object();
   for (const ConfigRow& row : config_table())

@@ -51,7 +51,7 @@ struct DaemonConfig {
   Segments segments = Segments::kPerRank;
   std::int64_t segment_mib = 1024;
   std::int64_t result_ttl_ms = 60'000;
-  std::int64_t result_cache_mib = 0;
+  std::int64_t result_cache_mib = -1;
   std::int64_t deadline_ms = 60'000;
   std::int64_t max_tokens = 1024;
   std::int64_t batch_tokens = 8192;
@@ -97,6 +97,9 @@ DaemonConfig changed_config(const DaemonConfig& config, const nlohmann::json& ch
 
 /// Throws ConfigError naming the first key that differs and cannot be changed while the daemon runs.
 void validate_change(const DaemonConfig& running, const DaemonConfig& wanted, const std::string& source_name);
+
+/// How much of a segment may be kept for prompts that come again, as result_cache_mib says.
+std::uint64_t result_cache_bytes(const DaemonConfig& config);
 
 /// Every key with its value in use, as an object that parse_config reads back to an equal DaemonConfig.
 nlohmann::json effective_config(const DaemonConfig& config);

@@ -8,11 +8,13 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::uint32_t kFormat = 0x67640003;
+constexpr std::uint32_t kFormat = 0x67640004;
 
 void write_prompt(ByteWriter& out, const JobPrompt& prompt) {
   out.array(std::span<const std::int32_t>(prompt.ids));
   out.value(prompt.truncated);
+  out.value(prompt.earlier.has_value());
+  out.value(prompt.earlier.value_or(EarlierPrompt{}));
   out.text(prompt.error_code);
   out.text(prompt.error_message);
 }
@@ -21,6 +23,9 @@ JobPrompt read_prompt(ByteReader& in) {
   JobPrompt prompt;
   prompt.ids = in.array<std::int32_t>();
   prompt.truncated = in.value<bool>();
+  const bool has_earlier = in.value<bool>();
+  const auto earlier = in.value<EarlierPrompt>();
+  if (has_earlier) prompt.earlier = earlier;
   prompt.error_code = in.text();
   prompt.error_message = in.text();
   return prompt;
@@ -39,6 +44,7 @@ void write_job(ByteWriter& out, const Job& job) {
   out.value(static_cast<std::uint64_t>(job.prompts.size()));
   for (const JobPrompt& prompt : job.prompts)
     write_prompt(out, prompt);
+  out.value(job.is_kept);
 }
 
 Job read_job(ByteReader& in) {
@@ -55,6 +61,7 @@ Job read_job(ByteReader& in) {
   job.prompts.resize(in.count());
   for (JobPrompt& prompt : job.prompts)
     prompt = read_prompt(in);
+  job.is_kept = in.value<bool>();
   return job;
 }
 
@@ -88,6 +95,7 @@ std::vector<std::byte> encode_announcement(const Announcement& announcement) {
     write_failure(out, failure);
   out.value(announcement.order.kind);
   out.text(announcement.order.settings);
+  out.array(std::span<const JobId>(announcement.forget));
   return out.take();
 }
 
@@ -105,6 +113,7 @@ Announcement decode_announcement(std::span<const std::byte> bytes) {
     failure = read_failure(in);
   announcement.order.kind = in.value<OrderKind>();
   announcement.order.settings = in.text();
+  announcement.forget = in.array<JobId>();
   if (!in.at_end()) throw CodecError("bytes after the end of an announcement");
   return announcement;
 }

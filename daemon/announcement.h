@@ -20,8 +20,9 @@ enum class AnnouncementKind : std::uint8_t {
 
 struct Announcement {
   AnnouncementKind kind = AnnouncementKind::kHeartbeat;
-  Batch batch;  // of kBatch
-  Order order;  // of kOrder
+  Batch batch;                // of kBatch
+  Order order;                // of kOrder
+  std::vector<JobId> forget;  // of every kind, before all else: kept results that are needed no more
 };
 
 /// Bytes for Bootstrap::announce. Ranks run the same build, so the format has a version only to find out

@@ -44,7 +44,7 @@ std::vector<Run> runs_of(std::span<const JobInHand> jobs, const CutInHand& cut, 
   for (const JobInHand& job : jobs) {
     if (job.plan->cut != cut.cut) continue;
     for (std::size_t i = 0; i < job.plan->replicas.size(); ++i) {
-      if (job.plan->replicas[i] != replica || !job.job->prompts[i].ok()) continue;
+      if (job.plan->replicas[i] != replica || !job.job->prompts[i].is_computed()) continue;
       prompts.push_back({&job, i});
       tokens.push_back(static_cast<std::int64_t>(prompts.back().ids().size()));
     }

@@ -76,6 +76,9 @@ BatchReport BatchRunner::run(const Batch& batch, Deployment& deployment) {
   if (batch.jobs.empty()) return report;
   std::vector<Reserved> jobs = reserve(batch, deployment);
   exchange_verdicts(jobs);
+  for (const Reserved& job : jobs) {
+    if (output_.store != nullptr && job.job->is_kept && job.runs()) output_.store->keep(job.job->id);
+  }
 
   const auto compute_start = SteadyClock::now();
   compute(jobs, deployment, report);
@@ -86,6 +89,12 @@ BatchReport BatchRunner::run(const Batch& batch, Deployment& deployment) {
   settle(jobs, report);
   report.deliver_ms = ms_since(deliver_start);
   return report;
+}
+
+void BatchRunner::forget(const std::vector<JobId>& jobs) {
+  if (output_.store == nullptr) return;
+  for (const JobId job : jobs)
+    output_.store->drop(job);
 }
 
 void BatchRunner::tell_failures(const std::vector<FailureNotice>& failures) {
@@ -236,6 +245,24 @@ PromptResult prompt_result(const JobPrompt& prompt, const std::vector<PlacedTens
 
 }  // namespace
 
+/// Prompts whose results are those of earlier ones point into the blocks of these, which then stay as long.
+void BatchRunner::publish(const Reserved& reserved, std::vector<PromptResult>& prompts) {
+  const Job& job = *reserved.job;
+  std::vector<JobId> borrowed;
+  for (std::size_t p = 0; p < job.prompts.size(); ++p) {
+    prompts.push_back(
+        prompt_result(job.prompts[p], reserved.layout.prompts[p], reserved.offset, facts_.dtype));
+    // Where another rank publishes, so does it find the earlier results; nobody asks for them here.
+    const std::optional<EarlierPrompt>& earlier = job.prompts[p].earlier;
+    if (!earlier || output_.store == nullptr) continue;
+    prompts.back().tensors = output_.store->prompts_of(earlier->job)->at(earlier->prompt).tensors;
+    borrowed.push_back(earlier->job);
+  }
+  std::sort(borrowed.begin(), borrowed.end());
+  borrowed.erase(std::unique(borrowed.begin(), borrowed.end()), borrowed.end());
+  if (output_.store != nullptr) output_.store->publish(job.id, prompts, borrowed);
+}
+
 void BatchRunner::settle(const std::vector<Reserved>& jobs, BatchReport& report) {
   ResultStore* const store = output_.store;
   for (const Reserved& reserved : jobs) {
@@ -245,11 +272,7 @@ void BatchRunner::settle(const std::vector<Reserved>& jobs, BatchReport& report)
     outcome.size_bytes = reserved.layout.size_bytes;
     if (reserved.runs()) {
       outcome.kind = JobOutcome::Kind::kPublished;
-      for (std::size_t p = 0; p < job.prompts.size(); ++p) {
-        outcome.prompts.push_back(
-            prompt_result(job.prompts[p], reserved.layout.prompts[p], reserved.offset, facts_.dtype));
-      }
-      if (store != nullptr) store->publish(job.id, outcome.prompts);
+      publish(reserved, outcome.prompts);
     } else if (reserved.verdict == Verdict::kNoSpace) {
       outcome.kind = JobOutcome::Kind::kNoSpace;
       outcome.failure =

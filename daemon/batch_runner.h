@@ -59,6 +59,9 @@ class BatchRunner {
   /// where others of its replica wait for it, DeviceError when this rank's device failed: fatal.
   BatchReport run(const Batch& batch, Deployment& deployment);
 
+  /// Lets go of results that jobs with is_kept left. Not collective.
+  void forget(const std::vector<JobId>& jobs);
+
   /// Tells the readers of jobs that will not run. Not collective.
   void tell_failures(const std::vector<FailureNotice>& failures);
 
@@ -74,6 +77,7 @@ class BatchRunner {
   void compute_cut(Cut cut, std::vector<Reserved>& jobs, Deployment& deployment, BatchReport& report);
   void deliver(const std::vector<Reserved>& jobs, Deployment& deployment);
   void settle(const std::vector<Reserved>& jobs, BatchReport& report);
+  void publish(const Reserved& job, std::vector<PromptResult>& prompts);
   std::span<std::byte> block_of(const Reserved& job) const;
 
   Bootstrap& bootstrap_;

@@ -267,7 +267,7 @@ std::vector<JobPlan> Deployment::plan_jobs(std::span<const Job> jobs) const {
     for (const Job& job : jobs) {
       if (!wanted(job)) continue;
       for (const JobPrompt& prompt : job.prompts)
-        tokens.push_back(static_cast<std::int64_t>(prompt.ids.size()));
+        tokens.push_back(prompt.num_computed_tokens());
     }
     return tokens;
   };

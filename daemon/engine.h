@@ -38,6 +38,9 @@ class Engine {
 
   std::vector<RankStatus> exchange_status();
 
+  /// Before anything else that an announcement asks for. Not collective.
+  void forget(const std::vector<JobId>& jobs) { parts_.runner.forget(jobs); }
+
   bool asleep() const { return parts_.residency.asleep(); }
   /// How things stand since the last change: the same on every rank.
   const std::vector<RankIdentity>& identities() const { return identities_; }

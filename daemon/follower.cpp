@@ -23,6 +23,7 @@ void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& a
                            std::to_string(engine.longest_silence().count()) + " ms; it hangs or died");
     }
     const Announcement announcement = decode_announcement(*message);
+    engine.forget(announcement.forget);
     switch (announcement.kind) {
       case AnnouncementKind::kHeartbeat:
         engine.exchange_status();

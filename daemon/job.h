@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,14 +27,28 @@ struct OutputSelection {
   bool operator==(const OutputSelection&) const = default;
 };
 
+/// A prompt of an earlier job: the `prompt`-th of its request.
+struct EarlierPrompt {
+  JobId job = 0;
+  std::size_t prompt = 0;
+
+  bool operator==(const EarlierPrompt&) const = default;
+};
+
 /// One prompt, tokenized. A prompt with an `error_code` is not computed; it fails alone.
 struct JobPrompt {
   std::vector<std::int32_t> ids;  // [n], 1 <= n <= max_tokens, or empty when it failed
   bool truncated = false;
+  std::optional<EarlierPrompt> earlier;  // whose result, kept by all ranks, is this one's too
   std::string error_code;
   std::string error_message;
 
   bool ok() const { return error_code.empty(); }
+  bool is_computed() const { return ok() && !earlier; }
+  /// Tokens that the ranks compute.
+  std::int64_t num_computed_tokens() const {
+    return is_computed() ? static_cast<std::int64_t>(ids.size()) : 0;
+  }
 };
 
 /// How a client wants its job spread where the mode leaves the choice (adaptive).
@@ -46,11 +61,13 @@ struct Job {
   std::int64_t readers = 0;  // of each place that will come for it; 0: as many as the segments are made for
   OutputSelection outputs;
   std::vector<JobPrompt> prompts;
+  bool is_kept = false;  // its results stay, for prompts that come again, until a batch forgets them
 
+  /// That the ranks compute.
   std::int64_t num_tokens() const {
     std::int64_t sum = 0;
     for (const JobPrompt& prompt : prompts)
-      sum += static_cast<std::int64_t>(prompt.ids.size());
+      sum += prompt.num_computed_tokens();
     return sum;
   }
 };

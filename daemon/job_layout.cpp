@@ -13,7 +13,7 @@ std::uint64_t aligned(std::uint64_t offset) {
 /// The tensors of one prompt in the order in which they were asked for, without a place.
 std::vector<PlacedTensor> tensors_of(const Job& job, std::size_t prompt, const OutputFacts& facts) {
   std::vector<PlacedTensor> tensors;
-  if (!job.prompts[prompt].ok()) return tensors;
+  if (!job.prompts[prompt].is_computed()) return tensors;
   const auto num_tokens = static_cast<std::int64_t>(job.prompts[prompt].ids.size());
   const auto add = [&](std::string name, OutputId output, std::int64_t num_rows, std::int64_t width) {
     PlacedTensor tensor;

@@ -59,7 +59,7 @@ struct RouteRange {
 };
 
 struct JobLayout {
-  std::vector<std::vector<PlacedTensor>> prompts;  // by prompt; empty for one that failed
+  std::vector<std::vector<PlacedTensor>> prompts;  // by prompt; empty for one that is not computed
   std::vector<RouteRange> routes;                  // by route
   std::uint64_t size_bytes = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "config/daemon_config.h"
@@ -40,16 +41,18 @@ void Leader::run() {
     }
   }
   parts_.sink.drained();
-  announce({AnnouncementKind::kStop, {}, {}});
+  announce({AnnouncementKind::kStop, {}, {}, {}});
 }
 
-void Leader::announce(const Announcement& announcement) {
+void Leader::announce(Announcement announcement) {
+  announcement.forget = std::exchange(forget_, {});
+  parts_.engine.forget(announcement.forget);
   parts_.bootstrap.announce(encode_announcement(announcement),
                             std::chrono::milliseconds(facts_.config.collective_timeout_ms));
 }
 
 void Leader::beat() {
-  announce({AnnouncementKind::kHeartbeat, {}, {}});
+  announce({AnnouncementKind::kHeartbeat, {}, {}, {}});
   hear(parts_.engine.exchange_status());
 }
 
@@ -66,14 +69,14 @@ void Leader::execute(Order order) {
   OrderOutcome outcome;
   try {
     complete(order);
-    announce({AnnouncementKind::kOrder, {}, order});
+    announce({AnnouncementKind::kOrder, {}, order, {}});
     outcome = parts_.engine.execute(order);
   } catch (const ConfigError& error) {
     outcome.code = "cannot_switch";
     outcome.message = error.what();
   }
   if (outcome.done && order.kind == OrderKind::kReconfigure) {
-    facts_.config = parse_config(order.settings, "settings");
+    reconfigure(parse_config(order.settings, "settings"));
     spdlog::info("new settings in force: mode {}, strategy {}; took {:.0f} ms", name(facts_.config.mode),
                  name(facts_.config.strategy), outcome.ms);
   } else if (outcome.done) {
@@ -112,9 +115,11 @@ void Leader::tell_changes() {
 
 void Leader::run_batch(JobQueue::Work work) {
   const auto started = Clock::now();
-  Announcement announcement{AnnouncementKind::kBatch, {}, {}};
-  for (QueuedJob& queued : work.jobs)
+  Announcement announcement{AnnouncementKind::kBatch, {}, {}, {}};
+  for (QueuedJob& queued : work.jobs) {
+    look_up(queued.job);
     announcement.batch.jobs.push_back(std::move(queued.job));
+  }
   announcement.batch.failures = std::move(work.failures);
 
   parts_.status.set_encoding(true);
@@ -142,11 +147,14 @@ void Leader::hand_over(JobQueue::Work work, BatchReport report, Clock::time_poin
     if (outcome.kind == JobOutcome::Kind::kNoSpace) {
       queued.expiry_code = outcome.failure.code;
       queued.expiry_message = outcome.failure.message;
+      make_room(outcome.size_bytes);
       again.push_back(std::move(queued));
       continue;
     }
     if (outcome.kind == JobOutcome::Kind::kPublished) {
       tokens += queued.job.num_tokens();
+      remember(queued.job, outcome);
+      count_look_ups(queued.job);
       parts_.metrics.add("gemmad_delivered_bytes_total", static_cast<double>(outcome.size_bytes));
       for (const PromptResult& prompt : outcome.prompts)
         prompts += prompt.ok ? 1 : 0;
@@ -167,8 +175,57 @@ void Leader::hand_over(JobQueue::Work work, BatchReport report, Clock::time_poin
   parts_.sink.completed(std::move(completed));
 }
 
+void Leader::look_up(Job& job) {
+  bool computes = false;
+  for (JobPrompt& prompt : job.prompts) {
+    // Looked up anew with every try: what was there may be forgotten.
+    prompt.earlier.reset();
+    if (directory_.on() && prompt.ok()) prompt.earlier = directory_.find({prompt.ids, job.outputs});
+    computes = computes || prompt.is_computed();
+  }
+  job.is_kept = directory_.on() && computes;
+}
+
+void Leader::remember(const Job& job, const JobOutcome& outcome) {
+  if (!job.is_kept) return;
+  std::vector<ComputedPrompt> computed;
+  for (std::size_t p = 0; p < job.prompts.size(); ++p) {
+    if (job.prompts[p].is_computed()) computed.push_back({p, {job.prompts[p].ids, job.outputs}});
+  }
+  forget(directory_.remember(job.id, outcome.size_bytes, std::move(computed)));
+}
+
+void Leader::make_room(std::uint64_t size_bytes) {
+  for (const std::uint64_t before = directory_.counters().bytes;
+       before - directory_.counters().bytes < size_bytes;) {
+    const std::optional<JobId> oldest = directory_.forget_oldest();
+    if (!oldest) break;
+    forget({*oldest});
+  }
+}
+
+/// Another layout of the model gives other low bits: the same request gives the same bytes in one mode.
+void Leader::reconfigure(const DaemonConfig& config) {
+  if (!(shard_settings(config) == shard_settings(facts_.config))) forget(directory_.clear());
+  forget(directory_.set_max_bytes(result_cache_bytes(config)));
+  facts_.config = config;
+}
+
+void Leader::count_look_ups(const Job& job) {
+  if (!directory_.on()) return;
+  for (const JobPrompt& prompt : job.prompts) {
+    if (!prompt.ok()) continue;
+    parts_.metrics.add(prompt.earlier ? "gemmad_result_cache_hits_total"
+                                      : "gemmad_result_cache_misses_total");
+  }
+  const ResultDirectory::Counters counters = directory_.counters();
+  parts_.metrics.set("gemmad_result_cache_bytes", static_cast<double>(counters.bytes));
+  parts_.metrics.set("gemmad_result_cache_jobs", static_cast<double>(counters.jobs));
+  parts_.metrics.set("gemmad_result_cache_prompts", static_cast<double>(counters.prompts));
+}
+
 void Leader::count(const BatchReport& report, std::int64_t prompts, std::int64_t tokens) {
-  if (tokens == 0) return;
+  if (prompts == 0) return;
   parts_.metrics.add("gemmad_batches_total");
   parts_.metrics.add("gemmad_prompts_total", static_cast<double>(prompts));
   parts_.metrics.add("gemmad_tokens_total", static_cast<double>(tokens));

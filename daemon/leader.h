@@ -13,6 +13,7 @@
 #include "daemon/job_queue.h"
 #include "daemon/metrics.h"
 #include "daemon/rank_status.h"
+#include "daemon/result_directory.h"
 
 namespace gemmad {
 
@@ -32,12 +33,13 @@ struct LeaderParts {
 class Leader {
  public:
   /// `facts`: how the daemon stands at the start.
-  Leader(LeaderParts parts, DaemonFacts facts) : parts_(std::move(parts)), facts_(std::move(facts)) {}
+  Leader(LeaderParts parts, DaemonFacts facts)
+      : parts_(std::move(parts)), facts_(std::move(facts)), directory_(result_cache_bytes(facts_.config)) {}
 
   void run();
 
  private:
-  void announce(const Announcement& announcement);
+  void announce(Announcement announcement);
   void execute(Order order);
   void complete(Order& order) const;
   void sleep_when_idle();
@@ -48,8 +50,18 @@ class Leader {
   void hear(std::vector<RankStatus> ranks);
   void count(const BatchReport& report, std::int64_t prompts, std::int64_t tokens);
 
+  // Results to come back to.
+  void look_up(Job& job);
+  void remember(const Job& job, const JobOutcome& outcome);
+  void make_room(std::uint64_t size_bytes);
+  void reconfigure(const DaemonConfig& config);
+  void forget(const std::vector<JobId>& jobs) { forget_.insert(forget_.end(), jobs.begin(), jobs.end()); }
+  void count_look_ups(const Job& job);
+
   LeaderParts parts_;
   DaemonFacts facts_;
+  ResultDirectory directory_;
+  std::vector<JobId> forget_;  // that the next announcement tells
   std::uint64_t told_version_ = 0;
   Clock::time_point idle_since_ = Clock::now();
 };

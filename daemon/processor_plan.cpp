@@ -53,7 +53,7 @@ void deal_processing(std::span<const Job> jobs, const ShardPlan& plan, const Pro
     for (std::size_t p = 0; p < jobs[j].prompts.size(); ++p) {
       const auto num_tokens = static_cast<std::int64_t>(jobs[j].prompts[p].ids.size());
       for (const Modality modality : kModalities) {
-        if (!outputs.wants(modality) || !jobs[j].prompts[p].ok()) continue;
+        if (!outputs.wants(modality) || !jobs[j].prompts[p].is_computed()) continue;
         units[{plans[j].cut, plans[j].replicas[p]}].push_back(
             {j, p, modality,
              processing_cost(config, states, modality, num_tokens, outputs.embeddings, kPaddedLength)});

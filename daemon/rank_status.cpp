@@ -37,6 +37,7 @@ RankStatus rank_status(const ResultStore* store) {
   status.segment_bytes = stats.segment_bytes;
   status.used_bytes = stats.used_bytes;
   status.leased_bytes = stats.leased_bytes;
+  status.kept_bytes = stats.kept_bytes;
   status.num_results = stats.num_results;
   status.num_leases = stats.num_leases;
   return status;

@@ -40,6 +40,7 @@ struct RankStatus {
   std::uint64_t segment_bytes = 0;
   std::uint64_t used_bytes = 0;
   std::uint64_t leased_bytes = 0;
+  std::uint64_t kept_bytes = 0;  // for prompts that come again
   std::uint64_t num_results = 0;
   std::uint64_t num_leases = 0;
   std::uint64_t rss_bytes = 0;

@@ -248,6 +248,7 @@ json health_fields(const DaemonFacts& facts, const LiveState& state) {
                       {{"bytes", status.segment_bytes},
                        {"used_bytes", status.used_bytes},
                        {"leased_bytes", status.leased_bytes},
+                       {"kept_bytes", status.kept_bytes},
                        {"results", status.num_results},
                        {"leases", status.num_leases}}}});
   }
@@ -270,6 +271,7 @@ void set_gauges(Metrics& metrics, const DaemonFacts& facts, const LiveState& sta
     metrics.set("gemmad_segment_bytes" + label, static_cast<double>(status.segment_bytes));
     metrics.set("gemmad_segment_used_bytes" + label, static_cast<double>(status.used_bytes));
     metrics.set("gemmad_segment_leased_bytes" + label, static_cast<double>(status.leased_bytes));
+    metrics.set("gemmad_segment_kept_bytes" + label, static_cast<double>(status.kept_bytes));
   }
 }
 

@@ -20,14 +20,6 @@ struct PromptKey {
   bool operator==(const PromptKey&) const = default;
 };
 
-/// A prompt of an earlier job: the `prompt`-th of its request.
-struct EarlierPrompt {
-  JobId job = 0;
-  std::size_t prompt = 0;
-
-  bool operator==(const EarlierPrompt&) const = default;
-};
-
 /// A prompt that a job computed itself.
 struct ComputedPrompt {
   std::size_t prompt = 0;

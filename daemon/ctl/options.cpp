@@ -12,11 +12,13 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::array kCommands = {"encode", "bench",  "tokenize", "health", "info",     "metrics",
-                                  "cancel", "switch", "sleep",    "wake",   "shutdown", "help"};
+constexpr std::array kCommands = {"encode", "encode-file", "bench", "tokenize", "health",   "info", "metrics",
+                                  "cancel", "switch",      "sleep", "wake",     "shutdown", "help"};
 // What bench takes beside its own options.
 constexpr std::array kSharedWithBench = {"--socket", "--wait-ready", "--json",       "--outputs",
                                          "--layers", "--prefer",     "--deadline-ms"};
+constexpr std::array kSharedWithEncodeFile = {"--socket", "--wait-ready", "--json",        "--outputs",
+                                              "--layers", "--prefer",     "--deadline-ms", "--rank"};
 constexpr std::array kSharedWithSwitch = {"--socket", "--wait-ready", "--json"};
 constexpr std::array kOfSwitch = {"--mode", "--strategy", "--ranks-per-replica", "--encoder-ranks"};
 
@@ -79,16 +81,32 @@ const std::map<std::string, SetOption>& options_with_value() {
   return options;
 }
 
-void take_command(CtlOptions& options, const std::string& word) {
-  for (const char* command : kCommands) {
-    if (word == command) {
-      if (!options.command.empty())
-        throw CtlUsageError("two commands: '" + options.command + "' and '" + word + "'");
-      options.command = word;
-      return;
-    }
+bool has_value(const std::string& option) {
+  return options_with_value().contains(option) || is_bench_option(option) || is_encode_file_option(option);
+}
+
+void set_value(CtlOptions& options, const std::string& option, const std::string& value) {
+  if (const auto general = options_with_value().find(option); general != options_with_value().end()) {
+    general->second(options, value);
+  } else if (is_bench_option(option)) {
+    set_bench_option(options.bench, option, value);
+  } else {
+    set_encode_file_option(options.encode_file, option, value);
   }
-  throw CtlUsageError("unknown argument '" + word.substr(0, 64) + "'; see gemmactl help");
+}
+
+/// Whether `option` is one without a value; sets it then.
+bool set_flag(CtlOptions& options, const std::string& option) {
+  if (option == "--json") {
+    options.json = true;
+  } else if (option == "--as-prompts") {
+    options.as_prompts = true;
+  } else if (option == "--overwrite") {
+    options.encode_file.overwrites = true;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 template <typename Names>
@@ -96,12 +114,27 @@ bool is_among(const Names& names, const std::string& option) {
   return std::find(names.begin(), names.end(), option) != names.end();
 }
 
+/// The command, or what it is about.
+void take_word(CtlOptions& options, const std::string& word) {
+  if (options.command == "encode-file" && options.encode_file.input.empty() && word.rfind("--", 0) != 0) {
+    options.encode_file.input = word;
+    return;
+  }
+  if (!is_among(kCommands, word))
+    throw CtlUsageError("unknown argument '" + word.substr(0, 64) + "'; see gemmactl help");
+  if (!options.command.empty())
+    throw CtlUsageError("two commands: '" + options.command + "' and '" + word + "'");
+  options.command = word;
+}
+
 /// Who measures, or switches, should hear of an option that does nothing.
 void check_use(const std::string& command, const std::vector<std::string>& given) {
   for (const std::string& option : given) {
     const bool of_switch = is_among(kOfSwitch, option);
-    bool fits = !is_bench_option(option) && !of_switch;
+    const bool of_file = is_encode_file_option(option) || option == "--overwrite";
+    bool fits = !is_bench_option(option) && !of_switch && !of_file;
     if (command == "bench") fits = is_bench_option(option) || is_among(kSharedWithBench, option);
+    if (command == "encode-file") fits = of_file || is_among(kSharedWithEncodeFile, option);
     if (command == "switch") fits = of_switch || is_among(kSharedWithSwitch, option);
     if (!fits) throw CtlUsageError(option + " is no option of " + command + "; see gemmactl help");
   }
@@ -121,25 +154,15 @@ CtlOptions parse_ctl_options(std::span<const char* const> arguments) {
       word.resize(equals);
     }
     if (word.rfind("--", 0) == 0) given.push_back(word);
-    const auto option = options_with_value().find(word);
-    const bool general = option != options_with_value().end();
-    if (general || is_bench_option(word)) {
+    if (has_value(word)) {
       if (!value && i + 1 >= arguments.size()) throw CtlUsageError(word + " needs a value");
       if (!value) value = arguments[++i];
-      if (general) {
-        option->second(options, *value);
-      } else {
-        set_bench_option(options.bench, word, *value);
-      }
-    } else if (word == "--json" && !value) {
-      options.json = true;
-    } else if (word == "--as-prompts" && !value) {
-      options.as_prompts = true;
+      set_value(options, word, *value);
     } else if (word == "--help" || word == "-h") {
       options.command = "help";
       return options;
-    } else {
-      take_command(options, word);
+    } else if (value || !set_flag(options, word)) {
+      take_word(options, word);
     }
   }
   if (options.command.empty()) throw CtlUsageError("no command; see gemmactl help");
@@ -162,6 +185,8 @@ std::string ctl_help_text() {
          "             prompt.I.input_ids and prompt.I.TENSOR, read from rank R of this host (default 0).\n"
          "             --prefer: how adaptive is to spread it; --readers: how many will come for it at each "
          "segment.\n"
+         "  encode-file IN.jsonl --out DIR [OPTIONS]\n"
+         "             encodes a data set of prompts, each into a file of its own; see below\n"
          "  bench [OPTIONS]\n"
          "             sends requests and measures them; see below\n"
          "  tokenize [--text TEXT]... [--file FILE.jsonl] [--as-prompts] [--json]\n"
@@ -187,9 +212,10 @@ std::string ctl_help_text() {
          "  --wait-ready SECONDS  waits until the daemon answers\n"
          "  --json                output for programs\n"
          "\n" +
-         bench_help_text() +
+         encode_file_help_text() + "\n" + bench_help_text() +
          "\n"
-         "Exit status: 0 everything asked for was delivered, 1 something was not, 2 wrong arguments.\n";
+         "Exit status: 0 everything asked for was delivered, 1 something was not, 2 wrong arguments; 3 see "
+         "encode-file.\n";
 }
 
 }  // namespace gemmad

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/ctl/bench/bench_options.h"
+#include "daemon/ctl/encode_file/encode_file_options.h"
 
 namespace gemmad {
 
@@ -27,21 +28,21 @@ struct SwitchOptions {
 };
 
 struct CtlOptions {
-  std::string socket;  // the daemon's control socket
+  std::string socket;   // the daemon's control socket
   std::string command;  // one of those that ctl_help_text tells of
   double wait_ready_s = 0;
   bool json = false;
 
   std::vector<std::string> prompts;  // encode
   std::string prompts_file;
-  std::vector<std::string> outputs;  // encode, bench
-  std::vector<std::int64_t> layers;  // encode, bench
+  std::vector<std::string> outputs;  // encode, encode-file, bench
+  std::vector<std::int64_t> layers;  // the same
   std::string save_file;
   std::string name;                         // encode, cancel
-  std::optional<std::int64_t> deadline_ms;  // encode, bench
-  std::string prefer;                       // encode, bench: "deal", "split", or empty: the daemon chooses
+  std::optional<std::int64_t> deadline_ms;  // as outputs
+  std::string prefer;                       // as outputs: "deal", "split", or empty: the daemon chooses
   std::optional<std::int64_t> readers;      // encode
-  int rank = 0;
+  int rank = 0;                             // encode, encode-file
 
   std::vector<std::string> texts;  // tokenize
   std::string texts_file;
@@ -52,6 +53,7 @@ struct CtlOptions {
   SwitchOptions switched;
 
   BenchOptions bench;
+  EncodeFileOptions encode_file;
 };
 
 /// `arguments` without the program's name. Throws CtlUsageError.

@@ -18,8 +18,8 @@ struct TensorToWrite {
   std::size_t size_bytes = 0;
 };
 
-/// Writes `file` whole or not at all: into a temporary file beside it, which then takes its name. Names must
-/// differ. Blocks on the disk. Throws SystemError.
+/// Writes `file` whole or not at all, as a WholeFile. Names must differ. Blocks on the disk. Throws
+/// SystemError.
 void write_safetensors(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

@@ -44,7 +44,7 @@ TEST_CASE("The table has the documented default of every key") {
                          {"segments", "per_rank"},
                          {"segment_mib", 1024},
                          {"result_ttl_ms", 60000},
-                         {"result_cache_mib", 0},
+                         {"result_cache_mib", -1},
                          {"deadline_ms", 60000},
                          {"max_tokens", 1024},
                          {"batch_tokens", 8192},

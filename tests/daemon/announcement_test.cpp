@@ -17,10 +17,12 @@ Announcement sample() {
   job.prefer = Preference::kSplit;
   job.readers = 3;
   job.outputs = {{0, 4, 8}, true, false, true, {false, true}};
-  job.prompts.push_back({{2, 5, 262143}, true, "", ""});
-  job.prompts.push_back({{}, false, "bad_token", "input_ids[0] is -1"});
+  job.prompts.push_back({{2, 5, 262143}, true, EarlierPrompt{12, 3}, "", ""});
+  job.is_kept = true;
+  job.prompts.push_back({{}, false, std::nullopt, "bad_token", "input_ids[0] is -1"});
   announcement.batch.jobs = {job, Job{}};
   announcement.batch.failures.push_back({5, "other", "deadline", "too late"});
+  announcement.forget = {4, 7};
   return announcement;
 }
 
@@ -42,6 +44,11 @@ TEST_CASE("an announcement comes back as it was") {
   REQUIRE(job.prompts.size() == 2);
   CHECK(job.prompts[0].ids == std::vector<std::int32_t>{2, 5, 262143});
   CHECK(job.prompts[0].truncated);
+  CHECK(job.prompts[0].earlier == EarlierPrompt{12, 3});
+  CHECK_FALSE(job.prompts[0].is_computed());
+  CHECK_FALSE(job.prompts[1].earlier.has_value());
+  CHECK(job.is_kept);
+  CHECK(out.forget == std::vector<JobId>{4, 7});
   CHECK(job.prompts[1].error_code == "bad_token");
   CHECK(job.prompts[1].error_message == "input_ids[0] is -1");
   REQUIRE(out.batch.failures.size() == 1);

@@ -53,7 +53,7 @@ class Daemon:
         self.own_folder = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="gemmad-e2e-"))
         self.socket = str(self.folder / "control.sock")
-        settings = {"segment_mib": 64, "device": "cpu", **settings}
+        settings = {"segment_mib": 64, "result_cache_mib": 0, "device": "cpu", **settings}
         self.arguments = ["--socket", self.socket]
         if model is not None:
             self.arguments += ["--model", str(model)]

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-ITEM_BYTES = {"F32": 4, "I32": 4, "BF16": 2}
+ITEM_BYTES = {"F32": 4, "I32": 4, "I64": 8, "BF16": 2}
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Tensor:
         if self.dtype == "BF16":  # the upper half of an F32
             halves = array.array("H", self.data)
             return array.array("f", array.array("I", [half << 16 for half in halves]).tobytes())
-        numbers = array.array({"F32": "f", "I32": "i"}[self.dtype])
+        numbers = array.array({"F32": "f", "I32": "i", "I64": "q"}[self.dtype])
         numbers.frombytes(self.data)
         return numbers
 
@@ -37,7 +37,7 @@ def f32(shape, values):
 
 
 def read_safetensors(file):
-    """All tensors of a file by name, and its metadata. Takes only what it knows: F32, BF16 and I32, without a gap."""
+    """All tensors of a file by name, and its metadata. Takes only what it knows: F32, BF16, I32 and I64, without a gap."""
     content = Path(file).read_bytes()
     (header_bytes,) = struct.unpack_from("<Q", content)
     header = json.loads(content[8:8 + header_bytes])

@@ -10,6 +10,7 @@
 #include "daemon/model/safetensors_header.h"
 #include "kernels/base/mapped_file.h"
 #include "kernels/base/tensor.h"
+#include "tests/support/scratch_folder.h"
 
 namespace gemmad {
 
@@ -45,22 +46,5 @@ std::string safetensors_bytes(const std::string& header, const std::string& data
 
 /// All tensors of a file, to change and write again.
 std::vector<TensorToWrite> read_tensors(const std::filesystem::path& file);
-
-/// Writes `bytes` to a new file.
-void write_file(const std::filesystem::path& file, const std::string& bytes);
-std::string read_file(const std::filesystem::path& file);
-
-/// A new empty folder under GEMMAD_TEST_SCRATCH, removed at the end.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder();
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace gemmad

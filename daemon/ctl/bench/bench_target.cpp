@@ -41,13 +41,10 @@ BenchTarget bench_target(const json& info, const BenchOptions& options) {
     check_tokens(info, options);
     BenchTarget target;
     target.vocab_size = info.at("model").at("vocab_size").get<std::int64_t>();
-    const json& ranks = info.at("ranks");
-    for (const json& rank : ranks) {
-      if (rank.at("node") != ranks.at(0).at("node")) continue;
-      const int number = rank.at("rank").get<int>();
-      target.ranks.push_back({number, rank.at("reader_socket").get<std::string>(), copies(options, number)});
-    }
-    target.num_other_ranks = ranks.size() - target.ranks.size();
+    const LocalRanks local = local_ranks(info);
+    for (const LocalRank& rank : local.ranks)
+      target.ranks.push_back({rank, copies(options, rank.rank)});
+    target.num_other_ranks = local.num_elsewhere;
     if (options.read_by == ReadBy::kOneRank && target.copying_ranks().empty()) {
       throw CtlUsageError("--read " + std::to_string(options.read_rank) + ": the daemon has " +
                           std::to_string(target.ranks.size()) + " ranks on this host, and not that one");

@@ -3,17 +3,15 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 #include "daemon/ctl/bench/bench_options.h"
+#include "daemon/ctl/local_ranks.h"
 
 namespace gemmad {
 
 /// A rank on the daemon's host, and whether its reader copies the results.
-struct BenchRank {
-  int rank = 0;
-  std::string reader_socket;
+struct BenchRank : LocalRank {
   bool copies = false;
 };
 

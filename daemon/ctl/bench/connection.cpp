@@ -59,7 +59,7 @@ BenchConnection::BenchConnection(ControlClient client, const BenchTarget& target
                                  const PromptMaker& maker)
     : client_(std::move(client)), fields_(std::move(fields)), maker_(maker) {
   for (const BenchRank& rank : target.ranks)
-    readers_.push_back(std::make_unique<RankReader>(rank));
+    readers_.push_back(std::make_unique<RankReader>(rank, rank.copies));
 }
 
 void BenchConnection::run(RequestBudget& budget, Tally& tally, std::optional<std::int64_t> most) {

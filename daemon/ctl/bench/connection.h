@@ -9,10 +9,10 @@
 
 #include "daemon/ctl/bench/bench_target.h"
 #include "daemon/ctl/bench/prompt_maker.h"
-#include "daemon/ctl/bench/rank_reader.h"
 #include "daemon/ctl/bench/request_budget.h"
 #include "daemon/ctl/bench/tally.h"
 #include "daemon/ctl/control_client.h"
+#include "daemon/ctl/rank_reader.h"
 
 namespace gemmad {
 

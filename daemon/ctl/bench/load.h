@@ -9,8 +9,8 @@
 
 #include "daemon/ctl/bench/connection.h"
 #include "daemon/ctl/bench/request_budget.h"
-#include "daemon/ctl/bench/stop_signals.h"
 #include "daemon/ctl/bench/tally.h"
+#include "daemon/ctl/stop_signals.h"
 
 namespace gemmad {
 

@@ -1,4 +1,4 @@
-#include "daemon/ctl/bench/stop_signals.h"
+#include "daemon/ctl/stop_signals.h"
 
 #include <sys/signalfd.h>
 

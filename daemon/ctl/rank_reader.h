@@ -1,18 +1,14 @@
 // A reader of the results of one rank.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
 
 #include "comm/reader/gemmad_reader.h"
-#include "daemon/ctl/bench/bench_target.h"
+#include "daemon/ctl/helper_thread.h"
+#include "daemon/ctl/local_ranks.h"
 
 namespace gemmad {
 
@@ -23,13 +19,14 @@ struct ReadOutcome {
   std::string error_message;
 };
 
-/// Stands in for the transformer process beside a rank: acquires a result, copies it if its rank copies, and
-/// releases it, on a thread of its own. Calls come from one thread.
+/// Stands in for the transformer process beside a rank: acquires a result, copies it if it is one that
+/// copies, and releases it, on a thread of its own. Calls come from one thread.
 class RankReader {
  public:
-  /// Connects and has all pages of the segment at hand, as a process has that registered it with its GPU.
+  /// Connects, and where it copies has all pages of the segment at hand, as a process has that registered it
+  /// with its GPU.
   /// Throws ClientError.
-  explicit RankReader(const BenchRank& rank);
+  RankReader(const LocalRank& rank, bool copies);
 
   /// Waits for what began before, no longer.
   void begin(std::uint64_t job);
@@ -39,19 +36,14 @@ class RankReader {
   bool copies() const { return buffer_ != nullptr; }
 
  private:
-  void serve(const std::stop_token& stop);
   ReadOutcome read(std::uint64_t job);
   void copy(const Reader::Tensor& tensor);
 
   Reader reader_;
   std::unique_ptr<std::byte[]> buffer_;  // null when it does not copy
   std::size_t filled_bytes_ = 0;
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::optional<std::uint64_t> job_;  // under way
-  ReadOutcome outcome_;
-  std::jthread thread_;  // last: it uses all of the above
+  ReadOutcome outcome_;  // the helper's while it works
+  HelperThread helper_;  // last: it uses all of the above
 };
 
 }  // namespace gemmad

@@ -1,4 +1,4 @@
-#include "daemon/ctl/bench/rank_reader.h"
+#include "daemon/ctl/rank_reader.h"
 
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kReaderTimeout{10};
 // Results are copied round and round here: more than a core's own cache holds, yet many readers find room.
 constexpr std::size_t kBufferBytes = 16 << 20;
 
-Reader connect(const BenchRank& rank) {
+Reader connect(const LocalRank& rank) {
   try {
     return Reader::connect(rank.reader_socket, kReaderTimeout);
   } catch (const ReaderError& error) {
@@ -35,38 +35,19 @@ void have_pages_at_hand(const Reader& reader) {
 
 }  // namespace
 
-RankReader::RankReader(const BenchRank& rank) : reader_(connect(rank)) {
-  if (rank.copies) {
-    have_pages_at_hand(reader_);
-    buffer_ = std::make_unique<std::byte[]>(kBufferBytes);
-  }
-  thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+RankReader::RankReader(const LocalRank& rank, bool copies) : reader_(connect(rank)) {
+  if (!copies) return;
+  have_pages_at_hand(reader_);
+  buffer_ = std::make_unique<std::byte[]>(kBufferBytes);
 }
 
 void RankReader::begin(std::uint64_t job) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !job_; });
-  job_ = job;
-  changed_.notify_all();
+  helper_.begin([this, job] { outcome_ = read(job); });
 }
 
 ReadOutcome RankReader::end() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !job_; });
+  helper_.wait();
   return std::exchange(outcome_, {});
-}
-
-void RankReader::serve(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return job_.has_value(); })) {
-    const std::uint64_t job = *job_;
-    lock.unlock();
-    ReadOutcome outcome = read(job);
-    lock.lock();
-    outcome_ = std::move(outcome);
-    job_.reset();
-    changed_.notify_all();
-  }
 }
 
 ReadOutcome RankReader::read(std::uint64_t job) {
