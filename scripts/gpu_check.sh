@@ -15,7 +15,8 @@ usage: gpu_check.sh [OPTION]...
 Parts, one after the other; only one of them uses the GPUs at a time:
   build     the preset 'release' with GEMMAD_CUDA=ON
   tests     ctest -L gpu
-  accuracy  hidden states against float64 and transformers (tests/bench/gpu_accuracy.py)
+  accuracy  hidden states against float64 and transformers, features and embeddings against float64 and LTX-2's bf16
+            (tests/bench/gpu_accuracy.py; needs 7 GB in the temporary folder)
   speed     from request to reply, on 1 GPU and, where there are as many, on 2 (tests/bench/gpu_speed.py)
   peers     PyTorch and LTX-2's way of encoding, timed on the same GPUs
 Then a table of all that lies in --out, also as Markdown, and a line of JSON for each case in tests/bench/baselines/.
@@ -120,9 +121,9 @@ run_accuracy() {
   local words=(--layouts 1)
   ((gpus < 2)) || words+=(2:tensor 2:layer)
   if [[ $quick == true ]]; then
-    words+=(--quick --parts tiny random lengths)
+    words+=(--quick --parts tiny random lengths processor)
   fi
-  part accuracy 420 python3 "$root/tests/bench/gpu_accuracy.py" "${words[@]}" --deep-layers "$layers" \
+  part accuracy 720 python3 "$root/tests/bench/gpu_accuracy.py" "${words[@]}" --deep-layers "$layers" \
     --out "$out/accuracy.jsonl"
 }
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Holds the daemon's hidden states on GPUs against float64, with the error of Hugging Face transformers in bf16 as the
-measure: layer by layer, all rows of all prompts together. Needs torch, transformers, safetensors and numpy.
+measure: layer by layer, all rows of all prompts together; and its features and embeddings, with LTX-2's error in bf16 as
+the measure. Needs torch, transformers, safetensors and numpy.
 
 Parts:
-  tiny     the tiny models of tests/data, against their goldens; the measure is in reference-errors.json beside them
-  random   random weights in the layer sizes of Gemma 3 12B, a few layers of it, against a float64 forward pass
-  lengths  no NaN and no infinity for any length from 1 to 1024, and for batches of mixed lengths; in layouts but the
-           first some of them
-  deep     all 48 layers, the daemon beside transformers, both bf16: shown, and only checked to be finite
+  tiny       the tiny models of tests/data, against their goldens; the measure is in reference-errors.json beside them
+  random     random weights in the layer sizes of Gemma 3 12B, a few layers of it, against a float64 forward pass
+  lengths    no NaN and no infinity for any length from 1 to 1024, and for batches of mixed lengths; in layouts but the
+             first some of them
+  processor  features and embeddings in the sizes of LTX-2 and of LTX-2.3, of random checkpoints (up to 6.3 GB in the
+             temporary folder), against float64 from the daemon's own hidden states
+  deep       all 48 layers, the daemon beside transformers, both bf16: shown, and only checked to be finite
 Layouts: RANKS, or RANKS:tensor, RANKS:layer, RANKS:batch_parallel, RANKS:adaptive. deep runs in the first one only.
 
 Each part prints a table and ends with PASS or FAIL. The exit status is 1 when one failed.
@@ -28,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy
+import processor_accuracy
 import torch
 from gpu_daemon import ANSWER_S, LAYERS_12B, ROOT, GpuDaemon, ModelFolder, config_12b, setting, settings_of
 from harness import Client, Reader, gemmactl
@@ -44,7 +48,7 @@ DEEP_LENGTHS = (1, 17, 128, 1024)
 LONGEST = 1024
 BATCH_TOKENS = 8192
 TINY_SEGMENT_MIB, SEGMENT_MIB, DEEP_SEGMENT_MIB = 64, 512, 2048  # results of ranks that nobody reads stay a minute
-PARTS = ("tiny", "random", "lengths", "deep")
+PARTS = ("tiny", "random", "lengths", "processor", "deep")
 EXPONENT_BITS = {"BF16": (numpy.uint16, 0x7f80), "F32": (numpy.uint32, 0x7f800000)}
 
 States = list[torch.Tensor]  # of one prompt: one tensor a layer
@@ -195,6 +199,7 @@ class Check:
     settings: dict
     report: Report
     config_file: Path | None
+    processor_scale: str
 
     def config(self, layers: int) -> dict:
         if self.config_file is None:
@@ -215,9 +220,10 @@ class Check:
                     act(where, daemon)
 
     def in_layouts_of_random(self, layouts: list[Layout], config: dict, act: Callable[[Layout, GpuDaemon], None],
-                             segment_mib: int) -> None:
+                             segment_mib: int, **settings) -> None:
         with ModelFolder(config) as folder:
-            self.in_layouts(layouts, folder, act, weights="random", weights_seed=self.seed, segment_mib=segment_mib)
+            self.in_layouts(layouts, folder, act, weights="random", weights_seed=self.seed, segment_mib=segment_mib,
+                            **settings)
 
     # The parts.
 
@@ -269,6 +275,18 @@ class Check:
         config = self.config(self.layers)
         self.in_layouts_of_random(self.layouts, config, lambda *there: self.sweep_lengths(*there, config["vocab_size"]),
                                   SEGMENT_MIB)
+
+    def processor(self) -> None:
+        make_config, versions = processor_accuracy.SCALES[self.processor_scale]
+        config = make_config() if make_config else self.config(self.deep_layers)
+
+        def in_layouts(act, **settings) -> None:
+            self.in_layouts_of_random(self.layouts, config, act, processor_accuracy.SEGMENT_MIB, **settings)
+
+        for version in versions:
+            attempt(self.report, "processor", f"all {version.name}",
+                    lambda: processor_accuracy.check_version(version, config, self.seed, self.device, in_layouts,
+                                                             self.report))
 
     # Their pieces.
 
@@ -358,13 +376,29 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=6, help="of random and lengths (default 6)")
     parser.add_argument("--deep-layers", type=int, default=LAYERS_12B, help="of deep (default 48)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and prompts")
-    parser.add_argument("--quick", action="store_true", help="some lengths in place of all")
+    parser.add_argument("--quick", action="store_true", help="some lengths in place of all, processors after a thin Gemma")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of the daemon and of torch")
     parser.add_argument("--config", type=Path, help="config.json of a text model instead of the sizes of the 12B")
+    parser.add_argument("--processor-scale", choices=processor_accuracy.SCALES,
+                        help="full: after a Gemma of --deep-layers; thin: after one of 48 layers as wide, but quickly made; "
+                             "tiny: all small, for trying out on a CPU (default: full, with --quick thin)")
     parser.add_argument("--set", type=setting, action="append", default=[], metavar="KEY=VALUE",
                         help="a setting of the daemon")
     parser.add_argument("--out", type=Path, help="file for a line of JSON a finding")
-    return parser.parse_args(words)
+    arguments = parser.parse_args(words)
+    arguments.processor_scale = arguments.processor_scale or ("thin" if arguments.quick else "full")
+    return arguments
+
+
+def attempt(report: Report, part: str, name: str, act: Callable[[], None]) -> None:
+    """What goes wrong is a finding, so that all others still run."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001: the status tells
+        traceback.print_exc()
+        report.finding(part, name, False, f"{type(error).__name__}: {error}"[:500])
+    with contextlib.suppress(RuntimeError):
+        torch.cuda.empty_cache()
 
 
 def main() -> int:
@@ -372,17 +406,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(arguments.out)
     check = Check(arguments.layouts, arguments.layers, arguments.deep_layers, arguments.seed, arguments.quick,
-                  arguments.device, settings_of(arguments.set), report, arguments.config)
+                  arguments.device, settings_of(arguments.set), report, arguments.config, arguments.processor_scale)
     check_generator(arguments.device, arguments.seed)
     for part in arguments.parts:
         report.say(part)
-        try:
-            getattr(check, part)()
-        except Exception as error:  # noqa: BLE001: the other parts still run, and the status tells
-            traceback.print_exc()
-            report.finding(part, "all", False, f"{type(error).__name__}: {error}"[:500])
-        with contextlib.suppress(RuntimeError):
-            torch.cuda.empty_cache()
+        attempt(report, part, "all", getattr(check, part))
     print("accuracy:", "FAIL" if report.failed else "PASS")
     return 1 if report.failed else 0
 

@@ -48,7 +48,8 @@ class GpuDaemon(Daemon):
         if self.process.poll() is not None:
             return True
         try:
-            with Client(self.socket) as client:
+            # It may listen, and answer once its weights are there.
+            with Client(self.socket, START_S) as client:
                 return client.call("health")["ok"]
         except (FileNotFoundError, ConnectionError, EOFError):
             return False

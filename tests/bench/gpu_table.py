@@ -166,7 +166,8 @@ def document(facts: Facts, speed: list[dict], accuracy: list[dict], peers: Peers
             parts.append("adaptive, times the better of its two ways: " + ", ".join(adaptive) + ".")
     if accuracy:
         rows = [[line["part"], line["layout"], line["summary"], "pass" if line["passed"] else "FAIL"] for line in accuracy]
-        parts.append("Errors against float64, as a ratio to those of transformers in bf16 (limit 1.15):")
+        parts.append("Errors against float64, as a ratio to those of transformers in bf16, of features and embeddings to those of "
+                     "LTX-2's own steps in bf16 (limit 1.15):")
         parts.append(markdown(rows, ("part", "layout", "found", "")))
     parts += [f"FAILED: {line['error']} ({line['ranks']} GPUs, {line['segments']})" for line in speed if line["kind"] == "error"]
     return "\n\n".join(parts) + "\n"

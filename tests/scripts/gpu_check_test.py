@@ -115,7 +115,7 @@ class GpuCheck(ScriptTree):
         _, output, calls = self.check("--quick", "--no-build", "--peers", str(self.root / "peers"))
         self.assertRegex(output.splitlines()[-1], r": tests accuracy speed;")
         self.assertIn("--requests 10", calls)
-        self.assertIn("--parts tiny random lengths", calls)
+        self.assertIn("--parts tiny random lengths processor", calls)
 
     def test_without_peers_it_says_so(self):
         status, output, _ = self.check()
