@@ -182,8 +182,8 @@ void check_fits(const ProcessorConfig& config, const StateSizes& states, const s
         source_name, std::string("the ") + (modality == Modality::kVideo ? "video" : "audio") +
                          " connector is " + std::to_string(width) + " wide, the Gemma's hidden states are " +
                          std::to_string(states.hidden_size) +
-                         " wide; without caption keys they must be the same: name the Gemma that belongs to "
-                         "this file");
+                         " wide; in this version of the processor they must be the same: name the Gemma that "
+                         "belongs to it");
   }
 }
 

@@ -394,7 +394,8 @@ void ControlServer::say_goodbye() {
 }
 
 LiveState ControlServer::live_state() const {
-  return {draining_, parts_.queue.num_waiting(), parts_.queue.num_running(), server_.num_clients(),
+  const JobQueue& queue = parts_.queue;
+  return {draining_, queue.num_waiting(), queue.num_running(), server_.num_clients(),
           parts_.status.snapshot()};
 }
 

@@ -15,8 +15,8 @@ namespace {
 constexpr std::array kCommands = {"encode", "encode-file", "bench", "tokenize", "health",   "info", "metrics",
                                   "cancel", "switch",      "sleep", "wake",     "shutdown", "help"};
 // What bench takes beside its own options.
-constexpr std::array kSharedWithBench = {"--socket", "--wait-ready", "--json",       "--outputs",
-                                         "--layers", "--prefer",     "--deadline-ms"};
+constexpr std::array kSharedWithBench = {"--socket", "--wait-ready", "--json",   "--outputs",
+                                         "--layers", "--modalities", "--prefer", "--deadline-ms"};
 constexpr std::array kSharedWithEncodeFile = {"--socket", "--wait-ready", "--json",        "--outputs",
                                               "--layers", "--prefer",     "--deadline-ms", "--rank"};
 constexpr std::array kSharedWithSwitch = {"--socket", "--wait-ready", "--json"};
@@ -48,6 +48,7 @@ const std::map<std::string, SetOption>& options_with_value() {
       {"--prompt", [](CtlOptions& o, const std::string& v) { o.prompts.push_back(v); }},
       {"--prompts-file", [](CtlOptions& o, const std::string& v) { o.prompts_file = v; }},
       {"--outputs", [](CtlOptions& o, const std::string& v) { o.outputs = split_at_commas(v); }},
+      {"--modalities", [](CtlOptions& o, const std::string& v) { o.modalities = split_at_commas(v); }},
       {"--layers",
        [](CtlOptions& o, const std::string& v) {
          for (const std::string& layer : split_at_commas(v)) {
@@ -176,9 +177,11 @@ std::string ctl_help_text() {
          "\n"
          "  gemmactl [--socket PATH] [--wait-ready SECONDS] COMMAND [OPTIONS]\n"
          "\n"
-         "  encode [--prompt TEXT]... [--prompts-file FILE.json] [--outputs "
-         "hidden_states,last_hidden_state]\n"
-         "         [--layers 0,8] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] [--rank R]\n"
+         "  encode [--prompt TEXT]... [--prompts-file FILE.json]\n"
+         "         [--outputs hidden_states,last_hidden_state,features,embeddings] [--layers 0,8]\n"
+         "         [--modalities video,audio] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] "
+         "[--rank "
+         "R]\n"
          "         [--prefer deal|split] [--readers N] [--json]\n"
          "             encodes prompts; FILE.json is a list of strings or of {\"input_ids\": [...]}. Saved "
          "are\n"

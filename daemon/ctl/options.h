@@ -35,8 +35,9 @@ struct CtlOptions {
 
   std::vector<std::string> prompts;  // encode
   std::string prompts_file;
-  std::vector<std::string> outputs;  // encode, encode-file, bench
-  std::vector<std::int64_t> layers;  // the same
+  std::vector<std::string> outputs;     // encode, encode-file, bench
+  std::vector<std::int64_t> layers;     // the same
+  std::vector<std::string> modalities;  // the same
   std::string save_file;
   std::string name;                         // encode, cancel
   std::optional<std::int64_t> deadline_ms;  // as outputs

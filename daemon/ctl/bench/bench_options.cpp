@@ -89,7 +89,7 @@ std::string bench_help_text() {
          "  --read none|RANK|all  ranks of this host whose readers copy the result (default 0); on the "
          "others it is\n"
          "                        acquired and released unread, as unread results would fill the segment\n"
-         "  --outputs, --layers, --prefer, --deadline-ms   as of encode\n"
+         "  --outputs, --layers, --modalities, --prefer, --deadline-ms   as of encode\n"
          "  --seed N              of the ids (default 1)\n"
          "  --json                one line of JSON instead of the table\n"
          "Ctrl-C ends it with what was measured so far. Fails when a request failed.\n";

@@ -17,7 +17,7 @@ constexpr float kRegisterScale = 50;  // to a deviation of 1
 RandomProcessor::RandomProcessor(const ProcessorConfig& config, const StateSizes& states, std::uint64_t seed,
                                  int num_threads)
     : seed_(seed), num_threads_(num_threads) {
-  check_fits(config, states, "random weights");
+  check_fits(config, states, "processor_preset");
   for (const ProcessorTensor& tensor : expected_tensors(config, states)) {
     shapes_.emplace(tensor.name, tensor.shape);
     size_bytes_ += ConstTensorView{nullptr, DType::kBF16, tensor.shape}.size_bytes();
