@@ -393,10 +393,4 @@ void ControlServer::say_goodbye() {
     server_.run_once(std::chrono::milliseconds(50));
 }
 
-LiveState ControlServer::live_state() const {
-  const JobQueue& queue = parts_.queue;
-  return {draining_, queue.num_waiting(), queue.num_running(), server_.num_clients(),
-          parts_.status.snapshot()};
-}
-
 }  // namespace gemmad

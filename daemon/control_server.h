@@ -114,7 +114,10 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   void answer_failure(JobId job, const std::string& code, const std::string& message);
   void say_goodbye();
   std::chrono::milliseconds time_to_sleep() const;
-  LiveState live_state() const;
+  LiveState live_state() const {
+    return {draining_, parts_.queue.num_waiting(), parts_.queue.num_running(), server_.num_clients(),
+            parts_.status.snapshot()};
+  }
 
   ControlParts parts_;
   DaemonFacts facts_;

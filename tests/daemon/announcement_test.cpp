@@ -77,8 +77,8 @@ TEST_CASE("an announcement of unknown kind is refused") {
 
 TEST_CASE("heartbeat and stop are a few bytes") {
   for (AnnouncementKind kind : {AnnouncementKind::kHeartbeat, AnnouncementKind::kStop}) {
-    const std::vector<std::byte> bytes = encode_announcement({kind, {}, {}});
-    CHECK(bytes.size() < 32);
+    const std::vector<std::byte> bytes = encode_announcement({kind, {}, {}, {}});
+    CHECK(bytes.size() < 48);
     CHECK(decode_announcement(bytes).kind == kind);
   }
 }
