@@ -21,6 +21,7 @@ json some_info() {
   }
   return {{"config", {{"max_prompts", 256}, {"max_line_bytes", 1 << 20}, {"max_tokens", 1024}}},
           {"model", {{"vocab_size", 512}, {"path", "/m"}}},
+          {"embeddings_processor", nullptr},
           {"outputs", {"hidden_states", "last_hidden_state"}},
           {"ranks", ranks}};
 }
