@@ -1,5 +1,6 @@
 """LTX-2's features and embeddings: what the formulas in float64 give, and just what a request asks for."""
 
+import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -161,6 +162,22 @@ class Outputs(ModeTestCase):
                    for name, tensor in self.all.items() if "embeddings" in name}
         with self.assertRaises(AssertionError):
             check_processed({**self.all, **swapped}, 0, V2)
+
+
+class OutputsFromTheResultCache(Outputs):
+    """Prompts that come again with other outputs."""
+
+    DAEMON = {**Outputs.DAEMON, "result_cache_mib": 16}
+
+    def test_what_comes_again_is_found(self):
+        for outputs in (["embeddings"], ["features", "hidden_states"]):
+            hits = self.hits()
+            _, tensors = self.encode({"prompts": self.prompts, "outputs": outputs})
+            check_same_bytes(self.encode({"prompts": self.prompts, "outputs": outputs})[1], tensors, f"{outputs}, again")
+            self.assertGreaterEqual(self.hits(), hits + len(self.prompts))
+
+    def hits(self):
+        return int(re.search(r"(?m)^gemmad_result_cache_hits_total (\d+)$", self.daemon.ask("metrics")["text"]).group(1))
 
 
 class WithoutProcessor(ModeTestCase):
