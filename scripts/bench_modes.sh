@@ -9,7 +9,7 @@ source "$root/scripts/daemon_process.sh"
 build=$root/build/release
 model="" out=$root/build/bench_modes.jsonl requests=20
 ranks_list="1 2 4" modes="sharded:tensor sharded:layer batch_parallel adaptive" cases="128 128,128 1024 8x128"
-launch_options=() gemmad_options=() bench_options=()
+launch_options=() gemmad_options=(--set result_cache_mib=0) bench_options=()
 client="" run_dir="" all_well=true
 
 usage() {

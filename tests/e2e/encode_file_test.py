@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 from goldens import LIMIT, PROMPTS
-from harness import BOS, GEMMACTL, NUM_LAYERS, WIDTH, Daemon, DaemonTestCase, gemmactl
+from harness import BOS, GEMMACTL, LTX_V2, NUM_LAYERS, WIDTH, Daemon, DaemonTestCase, gemmactl
 from processes import DEADLINE_S, poll
 from tensors import check_close, read_safetensors
 
@@ -85,13 +85,13 @@ class EncodeFileCase(unittest.TestCase):
             elif path.is_file():
                 self.assertIn(path.name, ("manifest.json", "skipped.jsonl"))
 
+    def file_of(self, line, name=None):
+        return self.out / f"{(line - 1) // 1000:06}" / f"{name or f'{line:08}'}.safetensors"
+
 
 class EncodeFile(EncodeFileCase, DaemonTestCase):
     # Of 8 MiB, so that results which stay would fill a segment soon.
     DAEMON = {"ranks": 2, "max_prompts": MAX_PROMPTS, "segment_mib": 8}
-
-    def file_of(self, line, name=None):
-        return self.out / f"{(line - 1) // 1000:06}" / f"{name or f'{line:08}'}.safetensors"
 
     def test_files_hold_what_encode_saves(self):
         prompts = some_prompts(2 * MAX_PROMPTS + 2)
@@ -263,13 +263,15 @@ class EncodeFile(EncodeFileCase, DaemonTestCase):
         self.assertEqual(process.wait(DEADLINE_S), 0)
         self.assertRegex(shown.decode(), r"\[=*>? *\] \d+/400 prompts, \S+ prompts/s, \S+ tokens/s")
 
+
+class Trainer(EncodeFileCase, DaemonTestCase):
+    DAEMON = {"segment_mib": 8, "embeddings_processor": LTX_V2}
+
     def test_the_trainer_reads_features_behind_zeros_and_a_mask(self):
-        if "features" not in self.daemon.ask("info")["outputs"]:
-            self.skipTest("this daemon has no features: NOT TESTED is that the trainer's files hold them")
         write_lines(self.input, some_prompts(6))
-        self.encode_file("--outputs", "features", "--in-flight", "1")
+        self.encode_file("--outputs", "features")
         trainer = self.folder / "trainer"
-        self.encode_file("--format", "trainer", "--in-flight", "1", out=trainer)
+        self.encode_file("--format", "trainer", out=trainer)
         for line in range(1, 7):
             plain, _ = read_safetensors(self.file_of(line))
             found, _ = read_safetensors(trainer / "000000" / f"{line:08}.safetensors")

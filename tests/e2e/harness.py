@@ -24,6 +24,7 @@ TESTS = Path(__file__).resolve().parents[1]
 MODELS = TESTS / "data" / "models"
 TINY = MODELS / "gemma3-tiny"            # 8 layers of width 96, vocabulary 512
 TEXT_TINY = MODELS / "gemma3-text-tiny"  # the same sizes, text only, in 7 shards
+LTX_V2 = TESTS / "data" / "ltx-tiny" / "ltx-v2.safetensors"  # an embeddings processor for both
 NUM_LAYERS, WIDTH, VOCABULARY = 8, 96, 512
 BOS = 2
 

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from fake_gemmad import FakeDaemon
-from harness import DaemonTestCase, run_program
+from harness import LTX_V2, DaemonTestCase, run_program
 from python_package import HAS_TORCH, SOURCES, environment, needs_torch
 
 from gemmad_client import Client, Reader, RequestFailed
@@ -164,16 +164,26 @@ class HiddenStatesForLtx(DaemonTestCase):
                 self.assertTrue(torch.equal(row[1024 - num_tokens:, channel * 9 + layer], expected[layer][:, channel]))
             self.assertEqual(row[:1024 - num_tokens].count_nonzero(), 0)
 
-    def test_finished_embeddings_of_this_daemon(self):
-        with Client(self.daemon.socket) as client:
-            if "embeddings" not in client.info()["outputs"]:
-                print("SKIPPED: this daemon offers no embeddings", file=sys.stderr)
-                self.skipTest("this daemon offers no embeddings")
+
+@needs_torch
+class EmbeddingsOfTheDaemon(DaemonTestCase):
+    DAEMON = {"ranks": 2, "embeddings_processor": LTX_V2}
+
+    def test_the_pipeline_gets_what_the_daemon_makes(self):
         pipeline = fake_ltx.Pipeline()
-        self.install(pipeline, level="embeddings")
-        for result in pipeline.prompt_encoder(PROMPTS):
-            self.assertEqual(result.video_encoding.shape[:2], (1, 1024))
-            self.assertEqual(result.audio_encoding.shape[:2], (1, 1024))
+        builder = install(pipeline, self.daemon.socket)
+        self.addCleanup(builder._encoder.close)
+        self.assertEqual(builder.level, "embeddings")
+        with self.daemon.client() as client:
+            reply = client.call("encode", prompts=PROMPTS, outputs=["embeddings"])
+        with self.daemon.reader() as reader:
+            expected = reader.take(reply["job"])
+        for number, result in enumerate(pipeline.prompt_encoder(PROMPTS)):
+            for kind, found in (("video", result.video_encoding), ("audio", result.audio_encoding)):
+                tensor = expected[f"prompt.{number}.embeddings.{kind}"]
+                values = torch.frombuffer(bytearray(tensor.data), dtype=torch.float32).reshape(1, *tensor.shape)
+                self.assertTrue(torch.equal(found.float(), values.to(found.dtype).float()))
+            self.assertEqual(result.attention_mask.sum(), 1024)
 
 
 @needs_torch
