@@ -11,6 +11,7 @@ from goldens import LIMIT
 from harness import BOS, NUM_LAYERS, TINY, VOCABULARY
 from ltx_cases import EVERYTHING, PROCESSED, V1, V2, check_same_bytes, names, random_prompts
 from modes import ADAPTIVE, BATCH_PARALLEL, LAYER, MODES, TENSOR, WAYS, ModeTestCase, Way, hybrids, one_rank_results
+from processes import poll
 
 # More than a connector's registers, almost nothing, and in between.
 REQUEST = {"prompts": random_prompts(200, 1, 37), **EVERYTHING}
@@ -116,6 +117,7 @@ class TwoRanksV1(ProcessorTestCase):
         with self.daemon.held_still():
             for number, (request, _) in wanted.items():
                 client.send_request("encode", id=number, **request, **way.fields())
+            poll(lambda: self.daemon.health()["queue"]["waiting"] == len(wanted), "all wait")
         replies = {reply["id"]: reply for reply in (client.read_reply() for _ in wanted)}
         for number, (_, given) in wanted.items():
             self.assertTrue(replies[number]["ok"], replies[number])
@@ -127,7 +129,8 @@ class TwoRanksV1(ProcessorTestCase):
         self.assertEqual(self.batches(), batches + 1)
 
     def batches(self):
-        return int(re.search(r"(?m)^gemmad_batches_total (\d+)$", self.daemon.ask("metrics")["text"]).group(1))
+        found = re.search(r"(?m)^gemmad_batches_total (\d+)$", self.daemon.ask("metrics")["text"])
+        return int(found.group(1)) if found else 0  # not counted yet
 
 
 class TwoRanksV2(TwoRanksV1):
