@@ -243,7 +243,7 @@ class RunSink final : public HiddenStateSink, public ProcessorSink {
       if (transfer.output == rows.output && cut_.routes->routes()[transfer.route].is_writer(cut_.rank))
         write(transfer, rows, copies);
     }
-    for (; next_ < hops_.size() && hops_[next_].transfer->output <= rows.output;) {
+    while (next_ < hops_.size() && hops_[next_].transfer->output <= rows.output) {
       if (!hops_[next_].is_outgoing) {
         receive(rows.ready);
         continue;
@@ -308,12 +308,12 @@ std::vector<Transfer> incoming_of(const CutInHand& cut, const std::vector<std::v
 /// A stage goes on from the sums of the one before.
 void begin_processing(const PartInHand& part, const std::vector<std::int64_t>& offsets,
                       const std::vector<ProcessorUnit>& units, Ops& ops) {
-  const bool continues = part.encoder->weights().layer_range.begin > 0;
+  const Range layers = part.encoder->weights().layer_range;
+  const bool continues = layers.begin > 0;
   part.processor->begin(offsets, units, continues);
   if (!continues) return;
   for (const TensorView& sums : part.processor->sums())
     part.links->receive(sums, ops.stream());
-  const Range layers = part.encoder->weights().layer_range;
   if (layers.empty()) hand_sums_on(part, ops);  // no state will come to do so
 }
 
@@ -327,10 +327,13 @@ std::int64_t forward(const Run& run, const CutInHand& cut, RunSink& sink, Ops& o
   }
   std::vector<ProcessorUnit> units;
   if (part.processor != nullptr) units = units_of(run, part.processor_rank);
-  if (!units.empty()) begin_processing(part, offsets, units, ops);
-  if (!units.empty()) sink.feed_processor();
+  const bool processes = !units.empty();
+  if (processes) {
+    begin_processing(part, offsets, units, ops);
+    sink.feed_processor();
+  }
   part.encoder->forward({ids, offsets}, *part.links, sink);
-  if (!units.empty() && part.processor_rank == cut.rank) part.processor->finish(sink);
+  if (processes && part.processor_rank == cut.rank) part.processor->finish(sink);
   return offsets.back();
 }
 

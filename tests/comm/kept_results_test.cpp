@@ -9,16 +9,13 @@
 
 #include "comm/result_store.h"
 #include "comm/segment_layout.h"
+#include "tests/comm/store_of_pages.h"
 #include "tests/support/catch.h"
 
 namespace gemmad {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr std::uint64_t kPage = 4096;
-constexpr milliseconds kTtl{1000};
-constexpr ConnectionId kReader = 1;
 
 PromptResult prompt_at(std::uint64_t offset, std::uint64_t size_bytes) {
   PromptResult prompt;
@@ -27,18 +24,8 @@ PromptResult prompt_at(std::uint64_t offset, std::uint64_t size_bytes) {
   return prompt;
 }
 
-/// A store of eight pages, with a clock that the test moves.
-struct StoreFixture {
-  std::chrono::steady_clock::time_point now = std::chrono::steady_clock::time_point(std::chrono::hours(1));
-  Segment segment = Segment::create(kSegmentHeaderBytes + 8 * kPage, 0);
-  ResultStore store{segment, options(), [this] { return now; }};
-
-  static ResultStore::Options options() {
-    ResultStore::Options options;
-    options.ttl = kTtl;
-    options.max_results = 8;
-    return options;
-  }
+struct StoreFixture : StoreOfPages {
+  StoreFixture() : StoreOfPages({.max_failures = 4096, .max_results = 8}) {}
 
   ReserveVerdict reserve(JobId job, std::uint64_t num_pages, const std::string& name = "") {
     return store.reserve(job, name, num_pages * kPage);

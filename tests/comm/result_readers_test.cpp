@@ -3,7 +3,7 @@
 #include <variant>
 
 #include "comm/result_store.h"
-#include "comm/segment_layout.h"
+#include "tests/comm/store_of_pages.h"
 #include "tests/support/catch.h"
 
 namespace gemmad {
@@ -11,22 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kPage = 4096;
-constexpr milliseconds kTtl{1000};
-constexpr ConnectionId kReader = 1;
-
-/// A store of eight pages, with a clock that the test moves.
-struct StoreFixture {
-  std::chrono::steady_clock::time_point now = std::chrono::steady_clock::time_point(std::chrono::hours(1));
-  Segment segment = Segment::create(kSegmentHeaderBytes + 8 * kPage, 0);
-  ResultStore store{segment, options(), [this] { return now; }};
-
-  static ResultStore::Options options() {
-    ResultStore::Options options;
-    options.ttl = kTtl;
-    return options;
-  }
-
+struct StoreFixture : StoreOfPages {
   ReserveVerdict reserve(JobId job, std::uint64_t num_pages, std::int64_t num_readers = 1,
                          const std::string& name = "") {
     return store.reserve(job, name, num_pages * kPage, num_readers);

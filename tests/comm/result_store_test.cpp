@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "comm/segment_layout.h"
+#include "tests/comm/store_of_pages.h"
 #include "tests/support/catch.h"
 
 namespace gemmad {
@@ -12,24 +13,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kPage = 4096;
-constexpr milliseconds kTtl{1000};
-constexpr ConnectionId kReader = 1;
 constexpr ConnectionId kOtherReader = 2;
 
-/// A store of eight pages, with a clock that the test moves.
-struct StoreFixture {
-  std::chrono::steady_clock::time_point now = std::chrono::steady_clock::time_point(std::chrono::hours(1));
-  Segment segment = Segment::create(kSegmentHeaderBytes + 8 * kPage, 0);
-  ResultStore store{segment, options(), [this] { return now; }};
-
-  static ResultStore::Options options() {
-    ResultStore::Options options;
-    options.ttl = kTtl;
-    options.max_failures = 4;
-    options.max_results = 16;
-    return options;
-  }
+struct StoreFixture : StoreOfPages {
+  StoreFixture() : StoreOfPages({.max_failures = 4, .max_results = 16}) {}
 
   ReserveVerdict reserve(JobId job, std::uint64_t num_pages, const std::string& name = "") {
     return store.reserve(job, name, num_pages * kPage);

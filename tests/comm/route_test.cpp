@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/small_text_config.h"
 
 namespace gemmad {
 namespace {
@@ -16,20 +17,9 @@ Places places_of(Segments segments, const Ranks& nodes) {
 /// Two nodes of two ranks each.
 const Ranks kTwoNodes = {0, 0, 1, 1};
 
-TextConfig model_of(std::int64_t num_layers) {
-  TextConfig model{};
-  model.hidden_size = 96;
-  model.head_dim = 16;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.intermediate_size = 192;
-  model.num_layers = num_layers;
-  return model;
-}
-
 RouteTable table_of(const ShardSettings& settings, const Places& places) {
   const int num_ranks = static_cast<int>(places.of_rank.size());
-  return {make_shard_plan(model_of(8), settings, num_ranks), 8, places};
+  return {make_shard_plan(small_text_config(8), settings, num_ranks), 8, places};
 }
 
 TEST_CASE("With a segment a rank, every rank is a place and publishes there") {
@@ -157,7 +147,7 @@ TEST_CASE("Every route reaches every place exactly once") {
 
 TEST_CASE("What one rank of a replica has alone has a route of its own where that is wanted") {
   const Places places = places_of(Segments::kPerRank, {0, 0});
-  const ShardPlan plan = make_shard_plan(model_of(8), {Mode::kSharded, Strategy::kTensor, 0, {}}, 2);
+  const ShardPlan plan = make_shard_plan(small_text_config(8), {Mode::kSharded, Strategy::kTensor, 0, {}}, 2);
   const RouteTable table(plan, 8, places, true);
   CHECK(table.routes()[table.of_rank(0)].members() == Ranks{0, 1});
   CHECK(table.routes()[table.of_rank(1)].members() == Ranks{1, 0});
@@ -167,7 +157,7 @@ TEST_CASE("What one rank of a replica has alone has a route of its own where tha
 
 TEST_CASE("What a replica of one rank computes takes that rank's route") {
   const Places places = places_of(Segments::kPerRank, {0, 0});
-  const ShardPlan plan = make_shard_plan(model_of(8), {Mode::kBatchParallel, {}, 0, {}}, 2);
+  const ShardPlan plan = make_shard_plan(small_text_config(8), {Mode::kBatchParallel, {}, 0, {}}, 2);
   const RouteTable table(plan, 8, places, true);
   CHECK(table.routes().size() == 2);
   CHECK(table.index(Cut::kDeal, 1, 3) == table.of_rank(1));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/small_text_config.h"
 
 namespace gemmad {
 namespace {
@@ -23,15 +24,9 @@ Job job_of(const std::vector<std::size_t>& tokens, OutputSelection outputs) {
 
 /// The routes of a model of 8 layers over ranks that are a place each.
 RouteTable routes_of(const ShardSettings& settings, int num_ranks) {
-  TextConfig model{};
-  model.hidden_size = 96;
-  model.head_dim = 16;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.intermediate_size = 192;
-  model.num_layers = 8;
   const std::vector<int> nodes(static_cast<std::size_t>(num_ranks), 0);
-  return {make_shard_plan(model, settings, num_ranks), 8, make_places(Segments::kPerRank, nodes), true};
+  return {make_shard_plan(small_text_config(), settings, num_ranks), 8,
+          make_places(Segments::kPerRank, nodes), true};
 }
 
 /// Replicas of one rank each.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/small_text_config.h"
 
 namespace gemmad {
 namespace {
@@ -16,17 +17,6 @@ ProcessorConfig sizes() {
   config.video = {4, 32, 2};
   config.audio = {4, 16, 2};
   return config;
-}
-
-TextConfig model() {
-  TextConfig model{};
-  model.hidden_size = 96;
-  model.head_dim = 16;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.intermediate_size = 192;
-  model.num_layers = 8;
-  return model;
 }
 
 Job job_of(std::size_t num_prompts, OutputSelection outputs) {
@@ -46,7 +36,7 @@ JobPlan dealt(const Job& job, std::vector<int> replicas, const ShardPlan& plan) 
 }
 
 ShardPlan plan_of(Mode mode, Strategy strategy, int num_ranks) {
-  return make_shard_plan(model(), {mode, strategy, 0, {}}, num_ranks);
+  return make_shard_plan(small_text_config(), {mode, strategy, 0, {}}, num_ranks);
 }
 
 const OutputSelection kEmbeddings{{}, false, false, true};

@@ -22,9 +22,10 @@ namespace gemmad {
 class ProcessorSink {
  public:
   virtual ~ProcessorSink() = default;
-  /// Called once for each modality of which a unit wants features. `units`: all units of the modality,
-  /// indices into those of the pass, in their order, also those that want embeddings only. `x` [M, C]: the
-  /// rows of their prompts, one prompt after another. Overwritten by the next finish().
+  /// Called once for each modality of which a unit wants features, video first, before any embeddings.
+  /// `units`: all units of the modality, indices into those of the pass, in their order, also those that want
+  /// embeddings only. `x` [M, C]: the rows of their prompts, one prompt after another. Overwritten by the
+  /// next finish().
   virtual void features(Modality modality, std::span<const std::size_t> units, ConstTensorView x,
                         const Moment& ready) = 0;
   /// Called for one turn after another until each unit that wants embeddings has come, in their order, video
