@@ -64,6 +64,14 @@ struct DaemonConfig {
   std::int64_t client_stall_ms = 60'000;
   std::int64_t drain_ms = 30'000;
   std::int64_t idle_sleep_ms = 0;
+  std::string enhancer_model;
+  std::int64_t enhance_rank = -1;
+  std::int64_t enhance_slots = 4;
+  std::int64_t enhance_context = 4096;
+  std::int64_t enhance_queue = 64;
+  std::int64_t enhance_idle_ms = 60'000;
+  std::string enhance_system_prompt;
+  std::string enhance_system_prompt_image;
   std::int64_t heartbeat_ms = 1'000;
   std::int64_t collective_timeout_ms = 60'000;
   std::int64_t compute_timeout_ms = 600'000;

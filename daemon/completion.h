@@ -6,6 +6,7 @@
 
 #include "daemon/batch_runner.h"
 #include "daemon/daemon_facts.h"
+#include "daemon/enhancement.h"
 #include "daemon/job.h"
 #include "daemon/order.h"
 
@@ -26,6 +27,10 @@ class CompletionSink {
   virtual ~CompletionSink() = default;
   /// The jobs' results are readable on every rank.
   virtual void completed(std::vector<CompletedJob> jobs) = 0;
+  /// Enhancements have come so far; pieces of one in their order, all before its end.
+  virtual void generated(std::vector<GeneratedPiece> pieces) = 0;
+  /// An enhancement has ended; where it went well every rank's readers find its text.
+  virtual void enhanced(EnhancementOutcome outcome) = 0;
   /// How the daemon stands from now on.
   virtual void changed(DaemonFacts facts) = 0;
   /// The order with this ticket has been carried out, or has changed nothing.

@@ -32,6 +32,33 @@ JobQueue::Admission JobQueue::push(QueuedJob job) {
   return Admission::kAdmitted;
 }
 
+JobQueue::Admission JobQueue::push(QueuedEnhancement queued) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Admission::kClosed;
+    if (open_enhancements_.size() >= max_enhancements_) return Admission::kFull;
+    const Enhancement& enhancement = queued.enhancement;
+    if (!enhancement.name.empty() && name_is_taken(enhancement.name)) return Admission::kNameWaits;
+    open_enhancements_.push_back({enhancement.id, enhancement.name});
+    enhancements_.push_back(std::move(queued));
+  }
+  changed_.notify_one();
+  return Admission::kAdmitted;
+}
+
+void JobQueue::give_up(JobId enhancement, const std::string& code, const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_.push_back({enhancement, {}, code, message});
+  }
+  changed_.notify_one();
+}
+
+void JobQueue::ended(JobId enhancement) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(open_enhancements_, [&](const NamedEnhancement& open) { return open.id == enhancement; });
+}
+
 bool JobQueue::push(Order order) {
   {
     const std::lock_guard lock(mutex_);
@@ -50,7 +77,7 @@ bool JobQueue::remove_order(std::uint64_t ticket) {
 JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto until = Clock::now() + timeout;
-  for (auto now = Clock::now(); !has_work(now) && !(closed_ && waiting_.empty()) && now < until;
+  for (auto now = Clock::now(); !has_work(now) && !is_drained() && now < until;
        now = Clock::now()) {
     if (now < expected_until_) {
       lock.unlock();
@@ -66,6 +93,8 @@ JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds
   Work work;
   work.failures = std::move(failures_);
   failures_.clear();
+  work.enhancements = std::exchange(enhancements_, {});
+  work.given_up = std::exchange(given_up_, {});
   work.orders = std::exchange(orders_, {});
   const auto now = Clock::now();
   if (work.orders.empty() && now >= not_before_) {
@@ -85,7 +114,7 @@ JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds
     }
   }
   num_running_ = work.jobs.size();
-  work.closed = closed_ && waiting_.empty() && work.empty();
+  work.closed = is_drained() && work.empty();
   return work;
 }
 
@@ -178,14 +207,21 @@ std::size_t JobQueue::num_running() const {
   return num_running_;
 }
 
+std::size_t JobQueue::num_enhancements() const {
+  const std::lock_guard lock(mutex_);
+  return open_enhancements_.size();
+}
+
 bool JobQueue::name_is_taken(const std::string& name) const {
   return std::find(running_names_.begin(), running_names_.end(), name) != running_names_.end() ||
          std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const QueuedJob& job) { return job.job.name == name; });
+                     [&](const QueuedJob& job) { return job.job.name == name; }) ||
+         std::any_of(open_enhancements_.begin(), open_enhancements_.end(),
+                     [&](const NamedEnhancement& open) { return open.name == name; });
 }
 
 bool JobQueue::has_work(Clock::time_point now) const {
-  if (!failures_.empty() || !orders_.empty()) return true;
+  if (!failures_.empty() || !orders_.empty() || !enhancements_.empty() || !given_up_.empty()) return true;
   return now >= not_before_ && std::any_of(waiting_.begin(), waiting_.end(),
                                            [&](const QueuedJob& job) { return job.deadline > now; });
 }

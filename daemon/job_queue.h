@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/enhancement.h"
 #include "daemon/job.h"
 #include "daemon/order.h"
 
@@ -30,7 +31,9 @@ struct QueuedJob {
 /// Thread-safe.
 class JobQueue {
  public:
-  explicit JobQueue(std::size_t max_jobs) : max_jobs_(max_jobs) {}
+  /// `max_enhancements`: that wait or run.
+  explicit JobQueue(std::size_t max_jobs, std::size_t max_enhancements = 64)
+      : max_jobs_(max_jobs), max_enhancements_(max_enhancements) {}
 
   enum class Admission { kAdmitted, kFull, kNameWaits /* a job of this name waits or runs */, kClosed };
 
@@ -39,6 +42,14 @@ class JobQueue {
 
   /// Never waits.
   Admission push(QueuedJob job);
+
+  /// The same for an enhancement; the engine takes it at once, and keeps it. A name may be used by jobs and
+  /// enhancements once at a time.
+  Admission push(QueuedEnhancement enhancement);
+  /// The engine is to end this enhancement with `code` and `message`. Nothing happens where it has ended.
+  void give_up(JobId enhancement, const std::string& code, const std::string& message);
+  /// Enhancements that were taken have ended: they count no more, and their names are free.
+  void ended(JobId enhancement);
 
   /// Orders go before jobs. False, and nothing happens, when closed or when too many wait.
   bool push(Order order);
@@ -49,8 +60,12 @@ class JobQueue {
     std::vector<Order> orders;  // then there are no jobs
     std::vector<QueuedJob> jobs;
     std::vector<FailureNotice> failures;  // of jobs that will not run; readers must hear
+    std::vector<QueuedEnhancement> enhancements;
+    std::vector<FailureNotice> given_up;  // enhancements; may have ended
     bool closed = false;                  // and nothing is left to do
-    bool empty() const { return orders.empty() && jobs.empty() && failures.empty(); }
+    bool empty() const {
+      return orders.empty() && jobs.empty() && failures.empty() && enhancements.empty() && given_up.empty();
+    }
   };
 
   /// Waits up to `timeout` for work; then takes jobs from the front up to `max_tokens` together, at least
@@ -82,12 +97,22 @@ class JobQueue {
 
   std::size_t num_waiting() const;
   std::size_t num_running() const;
+  /// That wait or run.
+  std::size_t num_enhancements() const;
 
  private:
   bool name_is_taken(const std::string& name) const;
   bool has_work(Clock::time_point now) const;
+  /// Closed, and nothing waits, nor runs beside the batches.
+  bool is_drained() const { return closed_ && waiting_.empty() && open_enhancements_.empty(); }
+
+  struct NamedEnhancement {
+    JobId id = 0;
+    std::string name;
+  };
 
   const std::size_t max_jobs_;
+  const std::size_t max_enhancements_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Order> orders_;
@@ -95,6 +120,9 @@ class JobQueue {
   std::vector<std::string> running_names_;
   std::size_t num_running_ = 0;
   std::vector<FailureNotice> failures_;
+  std::vector<QueuedEnhancement> enhancements_;      // not taken yet
+  std::vector<NamedEnhancement> open_enhancements_;  // not ended yet
+  std::vector<FailureNotice> given_up_;              // not taken yet
   Clock::time_point not_before_{};
   Clock::time_point expected_until_{};
   bool closed_ = false;

@@ -93,6 +93,9 @@ class Device {
   /// The number of rows that a batch of `rows` is best filled up to, so that few different ones come. Not
   /// less than `rows`; rises with it.
   virtual std::int64_t padded_rows(std::int64_t rows) const = 0;
+  /// The width that heads of `head_dim` are best filled up to, with zeros, for attention over many rows. Not
+  /// less than `head_dim`.
+  virtual std::int64_t padded_head_dim(std::int64_t head_dim) const { return head_dim; }
   /// Rows of activations below which a product costs about as much as with so many: less work than this is
   /// not worth a pass of its own.
   virtual std::int64_t efficient_rows() const = 0;

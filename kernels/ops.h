@@ -65,6 +65,16 @@ struct AttentionSpans {
   ConstTensorView ends;    // [N] I32; rises, n < ends[n] <= the end of the sequence. No data: n + 1, causal
 };
 
+/// Where rows of sequences stand that go on from pass to pass, their keys and values kept in a cache: each
+/// sequence has a slot there. The caller has checked them; else undefined on a device, OpError on the CPU.
+struct CacheRows {
+  ConstTensorView slots;      // [N] I32; below 0: a row of no sequence, which stores nothing and sees nothing
+  ConstTensorView positions;  // [N] I32; of the row in its sequence, from 0
+  ConstTensorView ends;       // [N] I32; the first position that the row does not see, above its own
+  /// The caller's word: all rows are of one slot, at positions one after another. Devices may be faster then.
+  bool is_chunk = false;
+};
+
 /// What a product may end with.
 enum class Activation : std::uint8_t { kNone, kGelu /* gelu_tanh, as in Ops::geglu */ };
 
@@ -167,11 +177,40 @@ class Ops : public Device {
   void attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                  TensorView out, Stream stream);
 
+  /// Keeps keys and values: cache[slots[n], positions[n] % P] = row n's keys, head by head, then its values.
+  /// qkv [N, (H + 2K) S] as HeadLayout cuts it, with k as it is to be multiplied; cache [slots, P, 2 K S].
+  void store_kv(ConstTensorView qkv, const HeadLayout& heads, const CacheRows& rows, TensorView cache,
+                Stream stream);
+
+  /// As attention(), with keys and values from the cache: row n sees the positions from max(0, positions[n] -
+  /// window + 1) (without a window from 0) to ends[n] of its slot, all of which are stored there, its own
+  /// too. Between the first and the last that it sees lie less than P. Rows of no sequence become zeros.
+  void attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                        const AttentionParams& params, TensorView out, Stream stream);
+
   /// out = gelu_tanh(gate) * up. gate_up [N, 2F], a row = F / block blocks, one after another, each `block`
   /// columns of gate, then the same `block` columns of up; out [N, F]. `block` is positive and divides F.
   /// gelu_tanh(g) = g / 2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) = g / (1 + exp(-2 sqrt(2/pi) (g +
   /// 0.044715 g^3))).
   void geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream);
+
+  /// The tied head: out[n, v] = x[n] . table[v]. x [N, D]; table [V, D] as from make_table, or some rows of
+  /// it; out [N, V].
+  void unembed(ConstTensorView x, ConstTensorView table, TensorView out, Stream stream);
+
+  /// dst := src, both here. Same shape and type; they do not overlap.
+  void copy(TensorView dst, ConstTensorView src, Stream stream);
+
+  // What follows looks at images.
+
+  /// out = (x - mean(x)) * rsqrt(var(x) + eps) * weight + bias, over the last axis; var without Bessel's
+  /// correction. x, out [N, D], may be the same; weight, bias [D].
+  void layer_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps, TensorView out,
+                  Stream stream);
+
+  /// The mean of squares of a grid, row by row: out[i (G/k) + j, :] = mean of x[(i k + a) G + j k + b, :] over
+  /// a, b in [0, k). x [G G, C], out [(G/k)^2, C]; k divides G.
+  void pool_squares(ConstTensorView x, std::int64_t k, TensorView out, Stream stream);
 
   // What follows turns hidden states into a diffusion transformer's embeddings.
 
@@ -244,6 +283,15 @@ class Ops : public Device {
   virtual void do_attention(ConstTensorView qkv, const AttentionSpans& spans, const AttentionParams& params,
                             TensorView out, Stream stream) = 0;
   virtual void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) = 0;
+  virtual void do_store_kv(ConstTensorView qkv, const HeadLayout& heads, const CacheRows& rows,
+                           TensorView cache, Stream stream) = 0;
+  virtual void do_attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                                   const AttentionParams& params, TensorView out, Stream stream) = 0;
+  virtual void do_unembed(ConstTensorView x, ConstTensorView table, TensorView out, Stream stream) = 0;
+  virtual void do_copy(TensorView dst, ConstTensorView src, Stream stream) = 0;
+  virtual void do_layer_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps,
+                             TensorView out, Stream stream) = 0;
+  virtual void do_pool_squares(ConstTensorView x, std::int64_t k, TensorView out, Stream stream) = 0;
   virtual void do_linear(const Linear& args, Stream stream) = 0;
   virtual void do_gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums,
                             Stream stream) = 0;
