@@ -16,6 +16,10 @@ Places make_places(Segments segments, std::span<const int> nodes) {
   return places;
 }
 
+std::int64_t Places::ranks_beside(int rank) const {
+  return std::count(of_rank.begin(), of_rank.end(), of_rank[static_cast<std::size_t>(rank)]);
+}
+
 bool Route::is_writer(int rank) const {
   return std::find(writers.begin(), writers.end(), rank) != writers.end();
 }

@@ -17,6 +17,9 @@ namespace gemmad {
 struct Places {
   std::vector<int> of_rank;     // by rank: its place
   std::vector<int> publishers;  // by place: the rank that publishes there, the first one of it
+
+  /// Ranks of the same place as `rank`, itself included: as many readers come there for a result.
+  std::int64_t ranks_beside(int rank) const;
 };
 
 /// Every rank a place of its own, or every node; `nodes`: by rank, numbered from 0 without holes.

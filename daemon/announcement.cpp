@@ -8,7 +8,7 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::uint32_t kFormat = 0x67640005;
+constexpr std::uint32_t kFormat = 0x67640006;
 
 void write_prompt(ByteWriter& out, const JobPrompt& prompt) {
   out.array(std::span<const std::int32_t>(prompt.ids));
@@ -83,20 +83,84 @@ FailureNotice read_failure(ByteReader& in) {
   return failure;
 }
 
+void write_start(ByteWriter& out, const SequenceStart& start) {
+  out.value(start.id);
+  out.value(start.replica);
+  out.array(std::span<const std::int32_t>(start.ids));
+  out.value(start.num_generated);
+  out.value(start.image.has_value());
+  if (start.image) {
+    out.value(start.image->first_row);
+    out.array(std::span<const std::uint8_t>(start.image->pixels));
+  }
+  out.value(start.sampling);
+}
+
+SequenceStart read_start(ByteReader& in) {
+  SequenceStart start;
+  start.id = in.value<JobId>();
+  start.replica = in.value<std::int32_t>();
+  start.ids = in.array<std::int32_t>();
+  start.num_generated = in.value<std::uint64_t>();
+  if (in.value<bool>()) {
+    start.image.emplace();
+    start.image->first_row = in.value<std::int64_t>();
+    start.image->pixels = in.array<std::uint8_t>();
+  }
+  start.sampling = in.value<SamplingParams>();
+  return start;
+}
+
+void write_notice(ByteWriter& out, const TextNotice& notice) {
+  out.value(notice.id);
+  out.text(notice.name);
+  out.value(notice.readers);
+  out.value(notice.ok);
+  out.text(notice.text);
+  out.text(notice.failure.code);
+  out.text(notice.failure.message);
+}
+
+TextNotice read_notice(ByteReader& in) {
+  TextNotice notice;
+  notice.id = in.value<JobId>();
+  notice.name = in.text();
+  notice.readers = in.value<std::int64_t>();
+  notice.ok = in.value<bool>();
+  notice.text = in.text();
+  notice.failure.code = in.text();
+  notice.failure.message = in.text();
+  return notice;
+}
+
+template <typename Item>
+void write_all(ByteWriter& out, const std::vector<Item>& items, void (*write)(ByteWriter&, const Item&)) {
+  out.value(static_cast<std::uint64_t>(items.size()));
+  for (const Item& item : items)
+    write(out, item);
+}
+
+template <typename Item>
+std::vector<Item> read_all(ByteReader& in, Item (*read)(ByteReader&)) {
+  std::vector<Item> items(in.count());
+  for (Item& item : items)
+    item = read(in);
+  return items;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode_announcement(const Announcement& announcement) {
   ByteWriter out;
   out.value(kFormat);
   out.value(announcement.kind);
-  out.value(static_cast<std::uint64_t>(announcement.batch.jobs.size()));
-  for (const Job& job : announcement.batch.jobs)
-    write_job(out, job);
-  out.value(static_cast<std::uint64_t>(announcement.batch.failures.size()));
-  for (const FailureNotice& failure : announcement.batch.failures)
-    write_failure(out, failure);
+  write_all(out, announcement.batch.jobs, write_job);
+  write_all(out, announcement.batch.failures, write_failure);
   out.value(announcement.order.kind);
   out.text(announcement.order.settings);
+  out.array(std::span<const JobId>(announcement.generation.ends));
+  write_all(out, announcement.generation.begins, write_start);
+  write_all(out, announcement.texts, write_notice);
   out.array(std::span<const JobId>(announcement.forget));
   return out.take();
 }
@@ -107,14 +171,13 @@ Announcement decode_announcement(std::span<const std::byte> bytes) {
   Announcement announcement;
   announcement.kind = in.value<AnnouncementKind>();
   if (announcement.kind > AnnouncementKind::kStop) throw CodecError("an announcement of unknown kind");
-  announcement.batch.jobs.resize(in.count());
-  for (Job& job : announcement.batch.jobs)
-    job = read_job(in);
-  announcement.batch.failures.resize(in.count());
-  for (FailureNotice& failure : announcement.batch.failures)
-    failure = read_failure(in);
+  announcement.batch.jobs = read_all(in, read_job);
+  announcement.batch.failures = read_all(in, read_failure);
   announcement.order.kind = in.value<OrderKind>();
   announcement.order.settings = in.text();
+  announcement.generation.ends = in.array<JobId>();
+  announcement.generation.begins = read_all(in, read_start);
+  announcement.texts = read_all(in, read_notice);
   announcement.forget = in.array<JobId>();
   if (!in.at_end()) throw CodecError("bytes after the end of an announcement");
   return announcement;

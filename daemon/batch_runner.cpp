@@ -8,6 +8,7 @@
 
 #include "daemon/gather.h"
 #include "daemon/rank_status.h"
+#include "daemon/verdict.h"
 #include "kernels/base/device_error.h"
 
 namespace gemmad {
@@ -15,43 +16,6 @@ namespace gemmad {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-/// How a rank stands to a job, mildest first: the worst over the ranks counts for all.
-enum class Verdict : std::uint8_t { kReserved, kNoSpace, kNameInUse, kTooLarge, kInternal };
-
-Verdict verdict_of(ReserveVerdict reserved) {
-  switch (reserved) {
-    case ReserveVerdict::kReserved:
-      return Verdict::kReserved;
-    case ReserveVerdict::kNoSpace:
-      return Verdict::kNoSpace;
-    case ReserveVerdict::kTooLarge:
-      return Verdict::kTooLarge;
-    case ReserveVerdict::kNameInUse:
-      return Verdict::kNameInUse;
-  }
-  return Verdict::kInternal;
-}
-
-JobFailure failure_of(Verdict verdict, const std::string& name, std::uint64_t size_bytes,
-                      std::uint64_t segment_bytes) {
-  const std::string sizes =
-      std::to_string(size_bytes) + " bytes in segments of " + std::to_string(segment_bytes);
-  switch (verdict) {
-    case Verdict::kNoSpace:
-      return {"buffers_exhausted", "readers hold the space that this result needs: " + sizes +
-                                       "; release results, or raise segment_mib"};
-    case Verdict::kTooLarge:
-      return {"result_too_large", "this result can never fit: " + sizes +
-                                      "; ask for fewer prompts or layers, or raise segment_mib"};
-    case Verdict::kNameInUse:
-      return {"name_in_use", "a result named '" + name + "' still waits for its readers"};
-    case Verdict::kReserved:
-    case Verdict::kInternal:
-      break;
-  }
-  return {"internal", "a rank could not reserve space"};
-}
 
 double ms_since(SteadyClock::time_point start) {
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
@@ -104,9 +68,7 @@ void BatchRunner::tell_failures(const std::vector<FailureNotice>& failures) {
 }
 
 std::vector<BatchRunner::Reserved> BatchRunner::reserve(const Batch& batch, const Deployment& deployment) {
-  const std::vector<int>& places = output_.places.of_rank;
-  const auto own_place = places[static_cast<std::size_t>(bootstrap_.info().rank)];
-  const auto readers_of_place = std::count(places.begin(), places.end(), own_place);
+  const std::int64_t readers_of_place = output_.places.ranks_beside(bootstrap_.info().rank);
   std::vector<JobPlan> plans = deployment.plan_jobs(batch.jobs);
   std::vector<Reserved> jobs;
   for (std::size_t j = 0; j < batch.jobs.size(); ++j) {

@@ -204,7 +204,7 @@ void Deployment::add_part(Cut cut, TextWeights weights, std::optional<Part>& par
   const bool alone = replica.shards.size() == 1;
   const bool staged = !alone && replica.strategy == Strategy::kLayer;
   const bool sliced = !alone && replica.strategy == Strategy::kTensor;
-  const int stage = static_cast<int>(place.shard - replica.shards.data());
+  const int number = static_cast<int>(place.shard - replica.shards.data());
   const auto group = [&](bool wanted, std::chrono::milliseconds timeout) {
     return wanted ? parts_.links.group(ranks_of(replica), timeout) : nullptr;
   };
@@ -212,9 +212,10 @@ void Deployment::add_part(Cut cut, TextWeights weights, std::optional<Part>& par
   if (sliced && parts_.links.peer_sums) {
     peers = parts_.links.peer_sums(ranks_of(replica), sum_bytes(parts_), parts_.exchange_timeout);
   }
-  part.emplace(Part{GroupLinks(group(sliced, parts_.exchange_timeout), std::move(peers),
-                               group(staged, parts_.compute_timeout), stage),
-                    TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops)});
+  part.emplace(
+      Part{GroupLinks(group(sliced, parts_.exchange_timeout), std::move(peers),
+                      group(staged, parts_.compute_timeout), number, static_cast<int>(replica.shards.size())),
+           TextEncoder(parts_.model, std::move(weights), *workspace_, parts_.ops)});
   const std::vector<int> finishing = processor_ranks(replica, parts_.model.num_layers);
   const int rank = parts_.bootstrap.info().rank;
   const bool finishes = std::find(finishing.begin(), finishing.end(), rank) != finishing.end();
@@ -302,6 +303,19 @@ CutInHand Deployment::in_hand(Cut cut) const {
     if (part.cut == cut) result.part = &part;
   }
   return result;
+}
+
+std::optional<GenerationPart> Deployment::generation_part() {
+  const Place place = place_in(Cut::kDeal);
+  if (place.shard == nullptr || place.shard->layers.empty()) return std::nullopt;
+  const std::vector<Shard>& shards = plan_.replicas[static_cast<std::size_t>(place.replica)].shards;
+  TextHead::Place in_replica{deal_->links.slices(), 0, 1};
+  if (place.shard->layers.size() < parts_.model.num_layers) {
+    in_replica.stage = static_cast<int>(place.shard - shards.data());
+    in_replica.num_stages = static_cast<int>(std::count_if(
+        shards.begin(), shards.end(), [](const Shard& shard) { return !shard.layers.empty(); }));
+  }
+  return GenerationPart{place.replica, *weights_, *workspace_, deal_->links, in_replica};
 }
 
 void Deployment::deliver(std::size_t route, TensorView bytes) {

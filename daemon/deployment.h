@@ -18,6 +18,7 @@
 #include "daemon/cost_model.h"
 #include "daemon/group_links.h"
 #include "daemon/job.h"
+#include "daemon/model/generation/text_head.h"
 #include "daemon/model/ltx/embeddings_processor.h"
 #include "daemon/model/text_encoder.h"
 #include "daemon/model/text_weights.h"
@@ -55,6 +56,15 @@ struct DeviceBytes {
 };
 DeviceBytes device_bytes(const ShardPlan& plan, const Shard& shard, const DeploymentParts& parts);
 
+/// What this rank continues sequences with, in its replica. Nothing is owned.
+struct GenerationPart {
+  int replica = 0;
+  const TextWeights& weights;
+  TextWorkspace& workspace;
+  PartLinks& links;
+  TextHead::Place place;
+};
+
 /// Where a deployment's weights come from.
 struct DeploymentSources {
   const WeightSource& text;
@@ -87,6 +97,8 @@ class Deployment {
 
   /// How this rank computes under `cut`. Valid until close().
   CutInHand in_hand(Cut cut) const;
+  /// The same for generation, which deals sequences to replicas. Nothing where this rank has no layers.
+  std::optional<GenerationPart> generation_part();
   /// True when results travel while they are computed (DeviceDelivery), and not afterwards (deliver).
   bool delivers_as_computed() const { return delivery_ != nullptr; }
   /// Hands `bytes` of the segment, which the route's writers have written, to its receivers: their place in

@@ -62,6 +62,30 @@ BatchReport Engine::run(const Batch& batch) {
   return parts_.runner.run(batch, parts_.residency.deployment());
 }
 
+GenerationReport Engine::generate(const GenerationOrder& order) {
+  GenerationReport report;
+  try {
+    report.step = parts_.generation->step(order);
+  } catch (const StepFailed& error) {
+    report.failure = error.what();
+  }
+  if (parts_.generation->version() != told_generation_) {
+    told_generation_ = parts_.generation->version();
+    tell_identities();
+  }
+  return report;
+}
+
+void Engine::rest_generation() {
+  if (parts_.generation == nullptr) return;
+  parts_.generation->release();
+  tell_identities();
+}
+
+void Engine::suspend_generation() {
+  if (parts_.generation != nullptr) parts_.generation->suspend();
+}
+
 OrderOutcome Engine::execute(const Order& order) {
   const auto start = SteadyClock::now();
   OrderOutcome outcome;
@@ -71,6 +95,7 @@ OrderOutcome Engine::execute(const Order& order) {
         reconfigure(order.settings);
         break;
       case OrderKind::kSleep:
+        if (parts_.generation != nullptr) parts_.generation->release();
         parts_.residency.sleep();
         break;
       case OrderKind::kWake:
@@ -90,8 +115,10 @@ OrderOutcome Engine::execute(const Order& order) {
 void Engine::reconfigure(const std::string& settings) {
   DaemonConfig wanted;
   agree(parts_.bootstrap, exchange_timeout_, [&] { wanted = parse_config(settings, "settings of rank 0"); });
-  if (!(shard_settings(wanted) == parts_.residency.settings()))
+  if (!(shard_settings(wanted) == parts_.residency.settings())) {
+    suspend_generation();
     parts_.residency.deploy(shard_settings(wanted));
+  }
   if (parts_.store != nullptr) parts_.store->set_ttl(std::chrono::milliseconds(wanted.result_ttl_ms));
   heartbeat_ = std::chrono::milliseconds(wanted.heartbeat_ms);
   set_log_level(wanted.log_level);

@@ -10,9 +10,11 @@
 
 #include "config/daemon_config.h"
 #include "daemon/batch_runner.h"
+#include "daemon/generation_host.h"
 #include "daemon/order.h"
 #include "daemon/rank_status.h"
 #include "daemon/residency.h"
+#include "daemon/text_publisher.h"
 
 namespace gemmad {
 
@@ -23,6 +25,14 @@ struct EngineParts {
   BatchRunner& runner;
   ResultStore* store = nullptr;  // null where another rank publishes
   const std::atomic<bool>& stop_asked;
+  GenerationHost* generation = nullptr;  // null where nothing can be continued
+  TextPublisher* texts = nullptr;        // null with it
+};
+
+/// What became of a step of generation; the same on every rank.
+struct GenerationReport {
+  StepReport step;
+  std::string failure;  // why there was none: all sequences are gone; else empty
 };
 
 /// Every call is collective. Throws BootstrapError when a rank is lost: fatal.
@@ -35,6 +45,15 @@ class Engine {
   BatchReport run(const Batch& batch);
   /// Never leaves things half done: an order that fails changes nothing.
   OrderOutcome execute(const Order& order);
+
+  /// Wakes what must be awake first; when that fails, the report says why, and all is as it was before.
+  GenerationReport generate(const GenerationOrder& order);
+  void publish(const std::vector<TextNotice>& texts) { parts_.texts->publish(texts); }
+  /// See GenerationHost.
+  std::uint64_t generation_version() const { return parts_.generation->version(); }
+  std::vector<std::int32_t> generation_replicas(int rank) const { return parts_.generation->replicas(rank); }
+  /// Gives the memory of generation back, where there is some.
+  void rest_generation();
 
   std::vector<RankStatus> exchange_status();
 
@@ -53,6 +72,7 @@ class Engine {
  private:
   void tell_identities();
   void reconfigure(const std::string& settings);
+  void suspend_generation();
 
   EngineParts parts_;
   std::chrono::milliseconds exchange_timeout_;
@@ -60,6 +80,7 @@ class Engine {
   std::function<RankIdentity()> identity_;
   std::vector<RankIdentity> identities_;
   std::uint64_t version_ = 0;
+  std::uint64_t told_generation_ = 0;  // version of the generation's memory that identities know
 };
 
 }  // namespace gemmad

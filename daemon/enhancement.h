@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/job_id.h"
@@ -28,7 +29,8 @@ struct Enhancement {
   std::optional<PromptImage> image;
   SamplingParams sampling;
   std::int64_t max_new_tokens = 512;
-  bool cleans = true;  // the text through clean_response
+  bool cleans = true;          // the text through clean_response
+  bool guards_circles = true;  // ends with kRepetition when it goes in circles
 };
 
 struct QueuedEnhancement {
@@ -46,8 +48,8 @@ enum class StopReason : std::uint8_t {
 /// "end", "length", "repetition".
 std::string_view name(StopReason reason);
 
-/// New text of one that runs: the tokens since the last time, and the text that they complete (may be empty: a
-/// character may take several tokens).
+/// New text of one that runs: the tokens since the last time, and the text that they complete (may be empty:
+/// a character may take several tokens).
 struct GeneratedPiece {
   JobId id = 0;
   std::vector<std::int32_t> ids;

@@ -35,6 +35,15 @@ void follow(Bootstrap& bootstrap, Engine& engine, const std::function<void()>& a
       case AnnouncementKind::kOrder:
         engine.execute(announcement.order);
         break;
+      case AnnouncementKind::kGenerate:
+        engine.generate(announcement.generation);
+        break;
+      case AnnouncementKind::kTexts:
+        engine.publish(announcement.texts);
+        break;
+      case AnnouncementKind::kRest:
+        engine.rest_generation();
+        break;
       case AnnouncementKind::kStop:
         return;
     }

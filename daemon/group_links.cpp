@@ -36,7 +36,29 @@ const PeerAddends* GroupLinks::sum_over_slices(TensorView addend, int which, Str
 
 void GroupLinks::receive(TensorView x, Stream stream) {
   const Stopwatch watch(time_);
-  stages_->receive(x, stage_ - 1, stream);
+  stages_->receive(x, place_ - 1, stream);
+}
+
+PartLinks::Slices GroupLinks::slices() const {
+  return slices_ ? Slices{size_, place_} : Slices{};
+}
+
+void GroupLinks::gather_over_slices(ConstTensorView mine, TensorView all, Stream stream) {
+  if (!slices_) return;
+  const Stopwatch watch(time_);
+  slices_->all_gather(mine, all, stream);
+}
+
+void GroupLinks::send_to_first(ConstTensorView x, Stream stream) {
+  if (!stages_) return;
+  const Stopwatch watch(time_);
+  stages_->send(x, 0, stream);
+}
+
+void GroupLinks::receive_from(int last, TensorView x, Stream stream) {
+  if (!stages_) return;
+  const Stopwatch watch(time_);
+  stages_->receive(x, last, stream);
 }
 
 void GroupLinks::wait(Stream stream) {
@@ -51,7 +73,7 @@ void GroupLinks::close() {
 void GroupLinks::send(ConstTensorView x, Stream stream) {
   if (!stages_) return;
   const Stopwatch watch(time_);
-  stages_->send(x, stage_ + 1, stream);
+  stages_->send(x, place_ + 1, stream);
 }
 
 }  // namespace gemmad

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -23,25 +24,59 @@ double ms_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
+Leader::Leader(LeaderParts parts, DaemonFacts facts)
+    : parts_(std::move(parts)), facts_(std::move(facts)), directory_(result_cache_bytes(facts_.config)) {
+  if (parts_.enhancements == nullptr) return;
+  generation_.emplace(GenerationDriverParts{*parts_.enhancements, parts_.engine, parts_.queue, parts_.sink,
+                                            [this](Announcement a) { announce(std::move(a)); }},
+                      static_cast<int>(facts_.config.enhance_rank));
+}
+
 void Leader::run() {
   tell_changes();
   beat();
   for (;;) {
     parts_.alive();
+    const std::chrono::milliseconds heartbeat(facts_.config.heartbeat_ms);
     JobQueue::Work work =
-        parts_.queue.take(facts_.config.batch_tokens, std::chrono::milliseconds(facts_.config.heartbeat_ms));
+        parts_.queue.take(facts_.config.batch_tokens, generates() ? std::chrono::milliseconds(0) : heartbeat);
     if (work.closed) break;
-    for (Order& order : work.orders)
-      execute(std::move(order));
-    if (work.empty()) {
-      sleep_when_idle();
-      beat();
-    } else if (work.orders.empty() || !work.failures.empty()) {
-      run_batch(std::move(work));
+    work_on(std::move(work));
+    // Encodes first, and between any two steps: none waits for more than one.
+    if (generates()) {
+      generation_->step();
+      tell_changes();
+      idle_since_ = Clock::now();
+    } else if (generation_) {
+      generation_->rest_when_idle(std::chrono::milliseconds(facts_.config.enhance_idle_ms));
+      tell_changes();
     }
+    if (Clock::now() - heard_at_ >= heartbeat) beat();
   }
   parts_.sink.drained();
-  announce({AnnouncementKind::kStop, {}, {}, {}});
+  announce({AnnouncementKind::kStop, {}, {}, {}, {}, {}});
+}
+
+void Leader::work_on(JobQueue::Work work) {
+  if (generation_) generation_->take(work);
+  execute(std::move(work.orders));
+  if (!work.jobs.empty() || !work.failures.empty()) {
+    run_batch(std::move(work));
+  } else if (!generates()) {
+    sleep_when_idle();
+  }
+}
+
+void Leader::execute(std::vector<Order> orders) {
+  if (!generates()) std::move(postponed_.begin(), postponed_.end(), std::back_inserter(orders));
+  if (!generates()) postponed_.clear();
+  for (Order& order : orders) {
+    if (order.kind == OrderKind::kSleep && generates()) {
+      postponed_.push_back(std::move(order));
+    } else {
+      execute(std::move(order));
+    }
+  }
 }
 
 void Leader::announce(Announcement announcement) {
@@ -52,13 +87,14 @@ void Leader::announce(Announcement announcement) {
 }
 
 void Leader::beat() {
-  announce({AnnouncementKind::kHeartbeat, {}, {}, {}});
+  announce({AnnouncementKind::kHeartbeat, {}, {}, {}, {}, {}});
   hear(parts_.engine.exchange_status());
 }
 
 void Leader::hear(std::vector<RankStatus> ranks) {
   const bool stop_asked =
       std::any_of(ranks.begin(), ranks.end(), [](const RankStatus& status) { return status.stop_asked; });
+  heard_at_ = Clock::now();
   parts_.status.set_ranks(std::move(ranks));
   // Whoever watches rank 0's doorbell stops the daemon.
   if (stop_asked) parts_.bootstrap.ring_rank_0();
@@ -69,8 +105,9 @@ void Leader::execute(Order order) {
   OrderOutcome outcome;
   try {
     complete(order);
-    announce({AnnouncementKind::kOrder, {}, order, {}});
+    announce({AnnouncementKind::kOrder, {}, order, {}, {}, {}});
     outcome = parts_.engine.execute(order);
+    if (generation_) generation_->look_after_order();
   } catch (const ConfigError& error) {
     outcome.code = "cannot_switch";
     outcome.message = error.what();
@@ -115,7 +152,7 @@ void Leader::tell_changes() {
 
 void Leader::run_batch(JobQueue::Work work) {
   const auto started = Clock::now();
-  Announcement announcement{AnnouncementKind::kBatch, {}, {}, {}};
+  Announcement announcement{AnnouncementKind::kBatch, {}, {}, {}, {}, {}};
   for (QueuedJob& queued : work.jobs) {
     look_up(queued.job);
     announcement.batch.jobs.push_back(std::move(queued.job));

@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "comm/bootstrap.h"
 #include "daemon/announcement.h"
 #include "daemon/completion.h"
 #include "daemon/engine.h"
+#include "daemon/generation_driver.h"
 #include "daemon/job_queue.h"
 #include "daemon/metrics.h"
 #include "daemon/rank_status.h"
@@ -25,6 +27,7 @@ struct LeaderParts {
   CompletionSink& sink;
   StatusBoard& status;
   Metrics& metrics;
+  Enhancements* enhancements = nullptr;  // null where nothing can be continued
   std::function<void()> alive;  // called with every heartbeat and batch; what it throws ends the loop
 };
 
@@ -33,14 +36,16 @@ struct LeaderParts {
 class Leader {
  public:
   /// `facts`: how the daemon stands at the start.
-  Leader(LeaderParts parts, DaemonFacts facts)
-      : parts_(std::move(parts)), facts_(std::move(facts)), directory_(result_cache_bytes(facts_.config)) {}
+  Leader(LeaderParts parts, DaemonFacts facts);
 
   void run();
 
  private:
   void announce(Announcement announcement);
+  void work_on(JobQueue::Work work);
+  void execute(std::vector<Order> orders);
   void execute(Order order);
+  bool generates() const { return generation_ && generation_->is_active(); }
   void complete(Order& order) const;
   void sleep_when_idle();
   void tell_changes();
@@ -61,9 +66,12 @@ class Leader {
   LeaderParts parts_;
   DaemonFacts facts_;
   ResultDirectory directory_;
-  std::vector<JobId> forget_;  // that the next announcement tells
+  std::optional<GenerationDriver> generation_;  // where something can be continued
+  std::vector<Order> postponed_;                // until all enhancements have ended
+  std::vector<JobId> forget_;                   // that the next announcement tells
   std::uint64_t told_version_ = 0;
   Clock::time_point idle_since_ = Clock::now();
+  Clock::time_point heard_at_{};  // from all ranks
 };
 
 }  // namespace gemmad

@@ -41,8 +41,10 @@ class Residency {
   /// given up. A failure to take up the former way is fatal: std::runtime_error.
   void deploy(const ShardSettings& settings);
 
-  /// Gives the device's memory back; nothing happens where that has been done.
+  /// Gives the device's memory back, that of operations included; nothing happens where that has been done.
   void sleep();
+  /// The same, but for the memory of operations, which other models use.
+  void rest() { give_up_deployment(); }
   /// Deploys the model again. Throws StepFailed; it is then still asleep.
   void wake();
 

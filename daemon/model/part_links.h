@@ -23,6 +23,19 @@ class PartLinks {
   virtual void receive(TensorView x, Stream stream) = 0;
   /// Hands the residual stream to the part with the next layers.
   virtual void send(ConstTensorView x, Stream stream) = 0;
+  /// How many parts hold slices of the same layers, this one included, and which of them it is.
+  struct Slices {
+    int count = 1;
+    int own = 0;
+  };
+  virtual Slices slices() const { return {}; }
+  /// `all` [slices, ...] := `mine` of all of them, slice after slice; `mine` is no part of `all`. Not where
+  /// there is but one.
+  virtual void gather_over_slices(ConstTensorView, TensorView, Stream) {}
+  /// Hands `x` from the part with the last layers, number `last` of those one behind the other, to the one
+  /// with the first.
+  virtual void send_to_first(ConstTensorView, Stream) {}
+  virtual void receive_from(int /*last*/, TensorView, Stream) {}
   /// Blocks until what the others have to do with the work on `stream` is done; throws when one of them is
   /// lost. This device's own work may go on.
   virtual void wait(Stream stream) = 0;

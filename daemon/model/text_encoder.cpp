@@ -1,7 +1,6 @@
 #include "daemon/model/text_encoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <string>
 #include <utility>
@@ -9,9 +8,29 @@
 
 namespace gemmad {
 
+namespace {
+
+/// Prompts that see themselves alone.
+class PackedAttention final : public RowAttention {
+ public:
+  PackedAttention(const TextWorkspace& workspace, const Activations& a, Ops& ops)
+      : workspace_(workspace), a_(a), ops_(ops) {}
+
+  ConstTensorView rope(LayerKind kind) const override { return workspace_.rope(kind); }
+  void attend(std::int64_t, ConstTensorView qkv, const AttentionParams& params, TensorView out) override {
+    ops_.attention(qkv, {a_.begins, {}}, params, out, ops_.stream());
+  }
+
+ private:
+  const TextWorkspace& workspace_;
+  const Activations& a_;
+  Ops& ops_;
+};
+
+}  // namespace
+
 TextEncoder::TextEncoder(const TextConfig& config, TextWeights weights, TextWorkspace& workspace, Ops& ops)
-    : config_(config),
-      weights_(std::move(weights)),
+    : layers_(config, std::move(weights), ops),
       workspace_(workspace),
       ops_(ops),
       recordings_(ops.make_recordings()) {}
@@ -20,15 +39,15 @@ void TextEncoder::forward(const PackedPrompts& prompts, PartLinks& links, Hidden
   check(prompts);
   const auto num_tokens = static_cast<std::int64_t>(prompts.ids.size());
   const std::int64_t num_rows = ops_.padded_rows(num_tokens);
-  const Activations a = workspace_.cut({weights_.heads, weights_.ffn_width}, num_rows);
+  const Activations a = workspace_.cut(layers_.widths(), num_rows);
   stage_inputs(prompts, num_rows);
   if (ops_.records_work() && workspace_.keeps_states(num_rows)) {
     run_in_one(a, links, sink, num_tokens);
   } else {
     run_by_layers(a, links, sink, num_tokens);
   }
-  const Range layers = weights_.layer_range;
-  if (layers.end < config_.num_layers) links.send(a.state(layers.end), ops_.stream());
+  const Range layers = weights().layer_range;
+  if (layers.end < config().num_layers) links.send(a.state(layers.end), ops_.stream());
 }
 
 /// Recorded as a whole: no pause between layers. All states stay where they are, and marks tell when each one
@@ -36,7 +55,7 @@ void TextEncoder::forward(const PackedPrompts& prompts, PartLinks& links, Hidden
 void TextEncoder::run_in_one(const Activations& a, PartLinks& links, HiddenStateSink& sink,
                              std::int64_t num_tokens) {
   const Stream stream = ops_.stream();
-  const Range layers = weights_.layer_range;
+  const Range layers = weights().layer_range;
   const auto all = [&] {
     start(a, links);
     ops_.set_mark(static_cast<std::size_t>(layers.begin), stream);
@@ -55,7 +74,7 @@ void TextEncoder::run_in_one(const Activations& a, PartLinks& links, HiddenState
 void TextEncoder::run_by_layers(const Activations& a, PartLinks& links, HiddenStateSink& sink,
                                 std::int64_t num_tokens) {
   const Stream stream = ops_.stream();
-  const Range layers = weights_.layer_range;
+  const Range layers = weights().layer_range;
   const auto record = [&](std::int64_t step, const auto& body) {
     recordings_->run(a.ids.shape[0], step, stream, std::ref(body));
   };
@@ -69,66 +88,18 @@ void TextEncoder::run_by_layers(const Activations& a, PartLinks& links, HiddenSt
 
 ConstTensorView TextEncoder::state_of_tokens(std::int64_t index, const Activations& a,
                                              std::int64_t num_tokens) const {
-  const TensorView state = index == config_.num_layers ? a.normed : a.state(index);
-  return {state.data, state.dtype, {num_tokens, config_.hidden_size}};
+  const TensorView state = index == config().num_layers ? a.normed : a.state(index);
+  return {state.data, state.dtype, {num_tokens, config().hidden_size}};
 }
 
 void TextEncoder::start(const Activations& a, PartLinks& links) {
-  const Stream stream = ops_.stream();
-  const Range layers = weights_.layer_range;
-  const TensorView x = a.state(layers.begin);
-  if (layers.begin > 0) {
-    links.receive(x, stream);
-  } else {
-    const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config_.hidden_size)));
-    ops_.embed(a.ids, weights_.embedding->view, scale, x, stream);
-  }
-  if (!layers.empty()) ops_.rms_norm(x, layer_weights(layers.begin).input_norm, eps(), a.normed, stream);
+  layers_.fill(a, links);
+  layers_.start(a);
 }
 
-/// From a.normed and state(layer) to state(layer + 1) and, for what comes next, a.normed.
 void TextEncoder::run_layer(std::int64_t layer, const Activations& a, PartLinks& links) {
-  const LayerWeights& w = layer_weights(layer);
-  const Stream stream = ops_.stream();
-  const TensorView x_in = a.state(layer);
-  const TensorView x = a.state(layer + 1);
-
-  // A part without heads has nothing but zeros to add: a product over no columns.
-  if (weights_.heads.num_heads > 0) attend(layer, a);
-  const TensorView mixed = links.addend(a.branch, 0);
-  ops_.gemm(a.mixed, w.o, mixed, stream);
-  const PeerAddends* peers = links.sum_over_slices(mixed, 0, stream);
-  ops_.add_norm({mixed, peers, w.post_attention_norm, x_in, x, w.pre_ffn_norm, a.normed, eps()}, stream);
-
-  ops_.gemm_geglu(a.normed, w.gate_up, weights_.ffn_block, a.gate_up, a.gated, stream);
-  const TensorView fed = links.addend(a.branch, 1);
-  ops_.gemm(a.gated, w.down, fed, stream);
-  peers = links.sum_over_slices(fed, 1, stream);
-  const ConstTensorView next = next_norm(layer);
-  const TensorView normed = next.data != nullptr ? a.normed : TensorView{};
-  ops_.add_norm({fed, peers, w.post_ffn_norm, x, x, next, normed, eps()}, stream);
-}
-
-void TextEncoder::attend(std::int64_t layer, const Activations& a) {
-  const LayerWeights& w = layer_weights(layer);
-  const HeadLayout& heads = weights_.heads;
-  const LayerKind kind = config_.layer_kinds[static_cast<std::size_t>(layer)];
-  const Stream stream = ops_.stream();
-  const AttentionParams params{heads, static_cast<float>(config_.score_scale()),
-                               kind == LayerKind::kSliding ? config_.sliding_window : 0};
-  std::int64_t column = 0;
-  for (const ConstMatrixView& rows : w.qkv) {
-    ops_.gemm(a.normed, rows, MatrixView(a.qkv).column_range(column, column + rows.rows), stream);
-    column += rows.rows;
-  }
-  ops_.norm_rope(a.qkv, heads, w.q_norm, w.k_norm, eps(), workspace_.rope(kind), a.positions, stream);
-  ops_.attention(a.qkv, {a.begins, {}}, params, a.mixed, stream);
-}
-
-/// What normalises the residual stream behind `layer`; no data where another part does.
-ConstTensorView TextEncoder::next_norm(std::int64_t layer) const {
-  if (layer + 1 < weights_.layer_range.end) return layer_weights(layer + 1).input_norm;
-  return layer + 1 == config_.num_layers ? weights_.final_norm : ConstTensorView{};
+  PackedAttention attention(workspace_, a, ops_);
+  layers_.run(layer, a, links, attention);
 }
 
 void TextEncoder::stage_inputs(const PackedPrompts& prompts, std::int64_t num_rows) {
@@ -157,20 +128,20 @@ void TextEncoder::stage_inputs(const PackedPrompts& prompts, std::int64_t num_ro
 }
 
 void TextEncoder::tune(std::int64_t max_rows) {
-  if (weights_.layers.empty()) return;
+  if (weights().layers.empty()) return;
   using Product = const ConstMatrixView& (*)(const LayerWeights&);
   const auto all = [&](Product product) {
     std::vector<ConstMatrixView> matrices;
-    for (const LayerWeights& layer : weights_.layers)
+    for (const LayerWeights& layer : weights().layers)
       matrices.push_back(product(layer));
     return matrices;
   };
   for (std::int64_t rows = ops_.padded_rows(1);; rows = ops_.padded_rows(rows + 1)) {
-    const Activations a = workspace_.cut({weights_.heads, weights_.ffn_width}, rows);
+    const Activations a = workspace_.cut(layers_.widths(), rows);
     std::int64_t column = 0;
-    for (std::size_t i = 0; i < weights_.layers.front().qkv.size(); ++i) {
+    for (std::size_t i = 0; i < weights().layers.front().qkv.size(); ++i) {
       std::vector<ConstMatrixView> parts;
-      for (const LayerWeights& layer : weights_.layers)
+      for (const LayerWeights& layer : weights().layers)
         parts.push_back(layer.qkv[i]);
       const std::int64_t end = column + parts.front().rows;
       ops_.tune_gemm(a.normed, parts, MatrixView(a.qkv).column_range(column, end), 0);
@@ -178,7 +149,7 @@ void TextEncoder::tune(std::int64_t max_rows) {
     }
     ops_.tune_gemm(a.mixed, all([](const LayerWeights& w) -> auto& { return w.o; }), a.branch, 0);
     ops_.tune_gemm(a.normed, all([](const LayerWeights& w) -> auto& { return w.gate_up; }), a.gate_up,
-                   weights_.ffn_block);
+                   weights().ffn_block);
     ops_.tune_gemm(a.gated, all([](const LayerWeights& w) -> auto& { return w.down; }), a.branch, 0);
     if (rows >= max_rows) break;
   }
@@ -206,10 +177,10 @@ void TextEncoder::check(const PackedPrompts& prompts) const {
     }
   }
   for (std::size_t i = 0; i < prompts.ids.size(); ++i) {
-    if (prompts.ids[i] < 0 || prompts.ids[i] >= config_.vocab_size) {
+    if (prompts.ids[i] < 0 || prompts.ids[i] >= config().vocab_size) {
       throw BatchError("token " + std::to_string(i) + " of the batch has id " +
                        std::to_string(prompts.ids[i]) + ", must be in [0, " +
-                       std::to_string(config_.vocab_size) + ")");
+                       std::to_string(config().vocab_size) + ")");
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include "config/model_config.h"
 #include "daemon/model/part_links.h"
+#include "daemon/model/text_layers.h"
 #include "daemon/model/text_weights.h"
 #include "daemon/model/text_workspace.h"
 #include "kernels/ops.h"
@@ -53,11 +54,11 @@ class TextEncoder {
   /// alike and before any link is used; and what links and sink throw.
   void forward(const PackedPrompts& prompts, PartLinks& links, HiddenStateSink& sink);
 
-  const TextConfig& config() const { return config_; }
-  const TextWeights& weights() const { return weights_; }
+  const TextConfig& config() const { return layers_.config(); }
+  const TextWeights& weights() const { return layers_.weights(); }
   /// The index of the first hidden state that comes out of this part; one past the last where none does.
   std::int64_t first_state() const {
-    return weights_.layer_range.begin == 0 ? 0 : weights_.layer_range.begin + 1;
+    return weights().layer_range.begin == 0 ? 0 : weights().layer_range.begin + 1;
   }
   std::int64_t max_batch_tokens() const { return workspace_.max_batch_tokens(); }
 
@@ -73,15 +74,8 @@ class TextEncoder {
   ConstTensorView state_of_tokens(std::int64_t index, const Activations& a, std::int64_t num_tokens) const;
   void start(const Activations& a, PartLinks& links);
   void run_layer(std::int64_t layer, const Activations& a, PartLinks& links);
-  void attend(std::int64_t layer, const Activations& a);
-  ConstTensorView next_norm(std::int64_t layer) const;
-  const LayerWeights& layer_weights(std::int64_t layer) const {
-    return weights_.layers[static_cast<std::size_t>(layer - weights_.layer_range.begin)];
-  }
-  float eps() const { return static_cast<float>(config_.rms_norm_eps); }
 
-  TextConfig config_;
-  TextWeights weights_;
+  TextLayers layers_;
   TextWorkspace& workspace_;
   Ops& ops_;
   // By rows of a batch. Step 0 = all, or what comes before the layers; i = layer i - 1.

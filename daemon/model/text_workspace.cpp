@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/model/memory_cutter.h"
-#include "kernels/rope_table.h"
+#include "daemon/model/rope_upload.h"
 
 namespace gemmad {
 namespace {
@@ -79,14 +79,6 @@ std::size_t bytes_of(const Sizes& sizes) {
   Cutter cutter(nullptr, sizes.max_rows, sizes.max_rows);
   cut_up(cutter, sizes, 2, sizes.max_rows);
   return cutter.most_bytes();
-}
-
-Buffer upload_rope_table(Ops& ops, const RopeConfig& rope, const Shape& shape) {
-  std::vector<float> table = make_rope_table(rope.theta, rope.factor, shape[1], shape[0]);
-  const ConstTensorView host{table.data(), DType::kF32, shape};
-  Buffer buffer(ops.memory(), TensorView{nullptr, ops.compute_dtype(), shape}.size_bytes());
-  ops.upload(buffer.view(ops.compute_dtype(), shape), host, ops.stream());
-  return buffer;
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+#include "daemon/model/generation/text_head.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gemmad {
+
+namespace {
+
+/// Rows of the table that each slice works on: as many everywhere, so that the last ones may overlap.
+std::int64_t rows_of_slice(std::int64_t vocab_size, int num_slices) {
+  return (vocab_size + num_slices - 1) / num_slices;
+}
+
+std::size_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
+  return TensorView{nullptr, dtype, {rows, columns}}.size_bytes();
+}
+
+}  // namespace
+
+TextHead::TextHead(const TextConfig& config, const TextWeights& weights, const Place& place,
+                   std::int64_t max_rows, Ops& ops)
+    : vocab_size_(config.vocab_size),
+      hidden_size_(config.hidden_size),
+      table_(weights.embedding),
+      place_(place),
+      ops_(ops) {
+  if (place.stage != 0) return;
+  const DType dtype = ops.compute_dtype();
+  const std::size_t own_bytes = matrix_bytes(max_rows, slice_rows(), dtype);
+  const auto num_slices = static_cast<std::size_t>(place.slices.count);
+  if (place.num_stages > 1) rows_ = Buffer(ops.memory(), matrix_bytes(max_rows, hidden_size_, dtype));
+  own_ = Buffer(ops.memory(), own_bytes);
+  if (num_slices > 1) all_ = Buffer(ops.memory(), num_slices * own_bytes);
+  if (!has_logits()) return;
+  host_.resize(num_slices * own_bytes);
+  pinned_ = ops.pin(host_);
+  if (num_slices > 1) assembled_.resize(matrix_bytes(max_rows, vocab_size_, dtype));
+}
+
+std::uint64_t TextHead::size_bytes(const TextConfig& config, const Place& place, std::int64_t max_rows,
+                                   DType dtype) {
+  if (place.stage != 0) return 0;
+  const auto num_slices = static_cast<std::uint64_t>(place.slices.count);
+  const std::uint64_t own =
+      matrix_bytes(max_rows, rows_of_slice(config.vocab_size, place.slices.count), dtype);
+  const std::uint64_t handed_back =
+      place.num_stages > 1 ? matrix_bytes(max_rows, config.hidden_size, dtype) : 0;
+  return handed_back + own + (num_slices > 1 ? num_slices * own : 0);
+}
+
+std::int64_t TextHead::slice_rows() const {
+  return rows_of_slice(vocab_size_, place_.slices.count);
+}
+
+std::int64_t TextHead::slice_begin(int slice) const {
+  return std::min(slice * slice_rows(), vocab_size_ - slice_rows());
+}
+
+void TextHead::run(ConstTensorView rows, std::int64_t num_rows, PartLinks& links) {
+  const Stream stream = ops_.stream();
+  const DType dtype = ops_.compute_dtype();
+  if (place_.stage + 1 == place_.num_stages && place_.stage > 0) links.send_to_first(rows, stream);
+  if (place_.stage > 0) return links.wait(stream);
+  if (place_.num_stages > 1) {
+    const TensorView handed_back = rows_.view(dtype, {num_rows, hidden_size_});
+    links.receive_from(place_.num_stages - 1, handed_back, stream);
+    rows = handed_back;
+  }
+
+  const ConstTensorView& table = table_->view;
+  const auto row_bytes = static_cast<std::int64_t>(table.size_bytes()) / table.shape[0];
+  const ConstTensorView own_table{table.as<std::byte>() + slice_begin(place_.slices.own) * row_bytes,
+                                  table.dtype,
+                                  {slice_rows(), hidden_size_}};
+  const int count = place_.slices.count;
+  TensorView result = own_.view(dtype, {num_rows, slice_rows()});
+  ops_.unembed(rows, own_table, result, stream);
+  if (count > 1) {
+    const TensorView all = all_.view(dtype, {count, num_rows, slice_rows()});
+    links.gather_over_slices(result, all, stream);
+    result = all;
+  }
+  if (has_logits()) ops_.copy_to_host({host_.data(), dtype, result.shape}, result, stream);
+  links.wait(stream);
+  ops_.synchronize(stream);
+  if (has_logits() && count > 1) assemble(num_rows);
+}
+
+void TextHead::assemble(std::int64_t num_rows) {
+  const auto element_bytes = static_cast<std::int64_t>(gemmad::size_bytes(ops_.compute_dtype()));
+  const std::int64_t piece_bytes = slice_rows() * element_bytes;
+  for (int slice = 0; slice < place_.slices.count; ++slice) {
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      std::memcpy(assembled_.data() + (row * vocab_size_ + slice_begin(slice)) * element_bytes,
+                  host_.data() + (slice * num_rows + row) * piece_bytes,
+                  static_cast<std::size_t>(piece_bytes));
+    }
+  }
+}
+
+ConstTensorView TextHead::logits(std::int64_t row) const {
+  const std::vector<std::byte>& from = assembled_.empty() ? host_ : assembled_;
+  const auto element_bytes = static_cast<std::int64_t>(gemmad::size_bytes(ops_.compute_dtype()));
+  return {from.data() + row * vocab_size_ * element_bytes, ops_.compute_dtype(), Shape{vocab_size_}};
+}
+
+}  // namespace gemmad
