@@ -85,4 +85,9 @@ TextConfig preset_config(Preset preset) {
   throw std::invalid_argument("no preset was chosen");
 }
 
+std::optional<VisionConfig> preset_vision_config(Preset preset) {
+  const TextConfig text = preset_config(preset);
+  return parse_vision_config(R"({"vision_config": {}})", "preset", text);
+}
+
 }  // namespace gemmad

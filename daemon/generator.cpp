@@ -128,18 +128,17 @@ std::vector<SequenceNews> Generator::run(const Pass& pass) {
 /// A few layers of the tower at a time: an encode must not wait for all of them.
 bool Generator::look(const Sequence& sequence) {
   if (!part_->has_eyes()) return false;
+  const VisionConfig& config = parts_.vision->config;
   if (!part_->tower) {
-    part_->tower.emplace(parts_.vision->config,
-                         load_vision_weights(*parts_.vision->weights, parts_.vision->config, parts_.ops),
+    const HeadLayout heads = vision_heads(config, parts_.ops);
+    part_->tower.emplace(config, load_vision_weights(*parts_.vision->weights, config, heads, parts_.ops, {}),
                          parts_.ops);
   }
   if (part_->looked_at != sequence.start.id) {
-    const VisionConfig& config = parts_.vision->config;
     const std::vector<float> patches =
         patches_of({config.image_size, config.image_size, sequence.start.image->pixels}, config.patch_size,
-                   config.padded_patch_width());
-    const std::int64_t grid = config.image_size / config.patch_size;
-    part_->tower->begin({patches.data(), DType::kF32, {grid * grid, config.padded_patch_width()}});
+                   config.patch_width());
+    part_->tower->begin({patches.data(), DType::kF32, {config.num_patches(), config.patch_width()}});
     part_->looked_at = sequence.start.id;
   }
   const bool is_done = part_->tower->step();

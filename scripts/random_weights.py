@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The weights that gemmad makes with "weights": "random", as a model.safetensors for other programs.
 
-Bit for bit those of daemon/model/random_weights.h, which has the formula: they depend on the seed, a tensor's name and
+Bit for bit those of daemon/model/random_tensors.h, which has the formula: they depend on the seed, a tensor's name and
 an element's index alone. Standard library only; with numpy it is about a hundred times as fast.
 """
 
