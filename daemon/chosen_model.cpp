@@ -10,6 +10,8 @@
 #include "daemon/model/ltx/random_processor.h"
 #include "daemon/model/model_files.h"
 #include "daemon/model/random_weights.h"
+#include "daemon/model/vision/random_vision.h"
+#include "daemon/model/vision/vision_files.h"
 
 namespace gemmad {
 
@@ -27,17 +29,31 @@ ChosenModel::Processor processor_of_files(const DaemonConfig& settings, const Te
   return {files->config(), files};
 }
 
+/// What a model's directory says beside its text model.
+void add_generation(const std::filesystem::path& directory, ChosenModel& chosen) {
+  chosen.generation = load_generation_config(directory / "generation_config.json");
+  FoundVision vision = find_vision(directory, chosen.config);
+  if (vision.files) chosen.vision = {vision.files->config(), vision.files};
+  if (!vision.reason.empty()) spdlog::info("no images in prompts: {}", vision.reason);
+}
+
+ChosenModel chosen_files(const std::filesystem::path& directory) {
+  const ModelFiles files = open_model(directory);
+  ChosenModel chosen{files.config(), files.checkpoint(), files.tokenizer_file(), {}, {}, {}};
+  add_generation(directory, chosen);
+  return chosen;
+}
+
 ChosenModel chosen_text(const DaemonConfig& settings, std::uint64_t seed, int num_threads) {
-  if (settings.weights == Weights::kFiles) {
-    const ModelFiles files = open_model(settings.model);
-    return {files.config(), files.checkpoint(), files.tokenizer_file(), std::nullopt};
-  }
+  if (settings.weights == Weights::kFiles) return chosen_files(settings.model);
   ChosenModel chosen;
   if (settings.preset != Preset::kNone) {
     chosen.config = preset_config(settings.preset);
   } else {
     chosen.config = open_model_config(settings.model);
     chosen.tokenizer_file = find_tokenizer(settings.model);
+    const auto vision = load_vision_config(std::filesystem::path(settings.model) / "config.json", chosen.config);
+    if (vision) chosen.vision = {*vision, std::make_shared<const RandomVision>(*vision, seed, num_threads)};
   }
   chosen.weights = std::make_shared<const RandomWeights>(chosen.config, seed, num_threads);
   return chosen;
@@ -56,6 +72,11 @@ ChosenModel choose_model(const DaemonConfig& settings, int num_threads) {
                                                                         seed, num_threads)};
   }
   return chosen;
+}
+
+std::optional<ChosenModel> choose_enhancer(const DaemonConfig& settings) {
+  if (settings.enhancer_model.empty()) return std::nullopt;
+  return chosen_files(settings.enhancer_model);
 }
 
 }  // namespace gemmad
