@@ -123,7 +123,7 @@ void ControlServer::on_line(ClientId client, std::string_view line) {
   take_changes();
   try {
     const Request request = parse_request(line, protocol_limits_);
-    parts_.metrics.add("gemmad_requests_total{op=\"" + std::string(op_name(request.command)) + "\"}");
+    parts_.metrics.add("gemmad_requests_total{op=\"" + std::string(request.op) + "\"}");
     std::visit([&](const auto& command) { handle(client, request.id, command); }, request.command);
   } catch (const ProtocolError& error) {
     parts_.metrics.add("gemmad_requests_total{op=\"invalid\"}");
