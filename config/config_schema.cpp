@@ -34,6 +34,15 @@ std::string description(const ConfigRow& row) {
   return text;
 }
 
+/// Where a row's property belongs: among all of them, or in its section's object.
+json& properties_of(const ConfigRow& row, json& properties) {
+  if (row.section().empty()) return properties;
+  json& section = properties[std::string(row.section())];
+  section["type"] = "object";
+  section["additionalProperties"] = false;
+  return section["properties"];
+}
+
 }  // namespace
 
 json config_schema() {
@@ -43,7 +52,7 @@ json config_schema() {
     json property = std::visit(FieldSchema{}, row.field);
     property["description"] = description(row);
     property["default"] = get_value(row, DaemonConfig{});
-    properties[std::string(row.name)] = std::move(property);
+    properties_of(row, properties)[std::string(row.key())] = std::move(property);
   }
   return {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
           {"title", "gemmad configuration"},

@@ -106,6 +106,22 @@ constexpr ConfigRow kRows[] = {
      "how long a stop waits for running work"},
     {"idle_sleep_ms", IntegerField{&C::idle_sleep_ms, 0, 2592000000}, "ms", kRunTime,
      "without a request for so long, the ranks give their weights back until the next one; 0: never"},
+    {"enhancer.model", PathField{&C::enhancer_model, 4096}, "", kFixed,
+     "model directory that rewrites prompts; empty: the one that encodes them"},
+    {"enhance.rank", IntegerField{&C::enhance_rank, -1, 9999}, "ranks", kFixed,
+     "rank that rewrites prompts; -1: the least busy one"},
+    {"enhance.slots", IntegerField{&C::enhance_slots, 1, 16}, "prompts", kFixed,
+     "most prompts that are rewritten together"},
+    {"enhance.context", IntegerField{&C::enhance_context, 64, 131072}, "tokens", kFixed,
+     "most tokens of a prompt, with its system prompt and image, and its continuation together"},
+    {"enhance.queue", IntegerField{&C::enhance_queue, 1, 65536}, "requests", kFixed,
+     "most requests to rewrite a prompt that wait or run"},
+    {"enhance.idle_ms", IntegerField{&C::enhance_idle_ms, 0, 86400000}, "ms", kRunTime,
+     "without a prompt to rewrite for so long, the memory for it is given back"},
+    {"enhance.system_prompt", PathField{&C::enhance_system_prompt, 4096}, "", kFixed,
+     "UTF-8 file with the system prompt of a rewrite that names none; empty: gemmad's own"},
+    {"enhance.system_prompt_image", PathField{&C::enhance_system_prompt_image, 4096}, "", kFixed,
+     "the same where the prompt comes with an image"},
     {"heartbeat_ms", IntegerField{&C::heartbeat_ms, 50, 60000}, "ms", kRunTime,
      "how often the ranks look after each other"},
     {"collective_timeout_ms", IntegerField{&C::collective_timeout_ms, 1000, 3600000}, "ms", kFixed,
@@ -199,6 +215,11 @@ const ConfigRow* find_row(std::string_view key) {
   const auto found =
       std::find_if(std::begin(kRows), std::end(kRows), [&](const ConfigRow& row) { return row.name == key; });
   return found == std::end(kRows) ? nullptr : found;
+}
+
+bool is_section(std::string_view key) {
+  return std::any_of(std::begin(kRows), std::end(kRows),
+                     [&](const ConfigRow& row) { return row.section() == key && !key.empty(); });
 }
 
 std::string_view nearest_key(std::string_view key) {

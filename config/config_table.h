@@ -42,22 +42,37 @@ struct EnumField {
   void (*set)(DaemonConfig&, std::size_t);
 };
 
-/// One key. Its default is what DaemonConfig{} holds.
+/// One key. Its default is what DaemonConfig{} holds. The name of a key in a section is "SECTION.KEY", as the
+/// command line has it; in JSON a section is an object of its keys.
 struct ConfigRow {
   std::string_view name;
   std::variant<PathField, IntegerField, IntegerListField, EnumField> field;
   std::string_view unit;  // "ms", "MiB", "tokens"; empty when there is none
   bool changes_at_run_time;
   std::string_view help;  // one line
+
+  /// "" where the key is in none.
+  constexpr std::string_view section() const {
+    const std::size_t dot = name.find('.');
+    return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+  }
+  /// The name within its section.
+  constexpr std::string_view key() const {
+    const std::size_t dot = name.find('.');
+    return dot == std::string_view::npos ? name : name.substr(dot + 1);
+  }
 };
 
 /// All keys, in the order of the help text. Lives as long as the program.
 std::span<const ConfigRow> config_table();
 
-/// The row of `key`, or nullptr.
+/// The row named `key`, or nullptr.
 const ConfigRow* find_row(std::string_view key);
 
-/// The key nearest to `key` by edit distance, or "" when none is near enough to be meant.
+/// Whether there are rows of this section.
+bool is_section(std::string_view key);
+
+/// The row's name nearest to `key` by edit distance, or "" when none is near enough to be meant.
 std::string_view nearest_key(std::string_view key);
 
 /// The row's value in `config`, as the JSON that set_value takes.

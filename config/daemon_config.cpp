@@ -22,6 +22,10 @@ constexpr std::size_t kMaxSchemaNameBytes = 4096;
 
 const ConfigRow& known_row(std::string_view key, const std::string& source_name) {
   if (const ConfigRow* row = find_row(key)) return *row;
+  if (is_section(key)) {
+    throw ConfigError::at_key(
+        source_name, key, "is a section; write '" + std::string(key) + ".KEY=VALUE'; --help lists the keys");
+  }
   const std::string_view nearest = nearest_key(key);
   const std::string advice =
       nearest.empty() ? "; --help lists the keys" : "; did you mean '" + std::string(nearest) + "'?";
@@ -49,9 +53,22 @@ class Loader {
       if (key == "$schema") {
         (void)string_value(value, source_name, key, kMaxSchemaNameBytes);
       } else {
-        set(key, value, source_name);
+        set_json(key, value, source_name);
       }
     }
+  }
+
+  /// A key of a JSON document, or a section of them.
+  void set_json(const std::string& key, const json& value, const std::string& source_name) {
+    if (key.find('.') != std::string::npos && find_row(key) != nullptr) {
+      const ConfigRow& row = *find_row(key);
+      throw ConfigError::at_key(source_name, key,
+                                "is written as an object in JSON: {\"" + std::string(row.section()) +
+                                    "\": {\"" + std::string(row.key()) + "\": ...}}");
+    }
+    if (!is_section(key)) return set(key, value, source_name);
+    for (const auto& [inner, inner_value] : object_value(value, source_name, key).items())
+      set(key + "." + inner, inner_value, source_name);
   }
 
   void read_override(std::string_view assignment) {
@@ -120,7 +137,7 @@ DaemonConfig load_config(const std::optional<std::filesystem::path>& file,
 DaemonConfig changed_config(const DaemonConfig& config, const json& change, const std::string& source_name) {
   Loader loader(config);
   for (const auto& [key, value] : change.items())
-    loader.set(key, value, source_name);
+    loader.set_json(key, value, source_name);
   return loader.check();
 }
 
@@ -198,10 +215,19 @@ std::uint64_t result_cache_bytes(const DaemonConfig& config) {
   return static_cast<std::uint64_t>(config.segment_mib) * kMebibyte / 4;
 }
 
+namespace {
+
+json& member_of(json& object, const ConfigRow& row) {
+  json& owner = row.section().empty() ? object : object[std::string(row.section())];
+  return owner[std::string(row.key())];
+}
+
+}  // namespace
+
 json effective_config(const DaemonConfig& config) {
   json result = json::object();
   for (const ConfigRow& row : config_table())
-    result[std::string(row.name)] = get_value(row, config);
+    member_of(result, row) = get_value(row, config);
   return result;
 }
 

@@ -31,8 +31,8 @@ enum class WeightsCache { kNode, kNone };
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 
-/// One member a key, of the same name. The initial values here are the defaults; types, bounds and meaning of
-/// each key are in config_table.cpp.
+/// One member a key, of the same name (with _ for the dot of a section). The initial values here are the
+/// defaults; types, bounds and meaning of each key are in config_table.cpp.
 struct DaemonConfig {
   std::string model;
   Weights weights = Weights::kFiles;

@@ -28,20 +28,38 @@ LineServer::Limits line_limits(const DaemonConfig& config) {
   return limits;
 }
 
+ProtocolLimits make_limits(const DaemonFacts& facts) {
+  ProtocolLimits limits;
+  limits.max_line_bytes = static_cast<std::size_t>(facts.config.max_line_bytes);
+  limits.max_prompts = facts.config.max_prompts;
+  limits.num_layers = facts.model.num_layers;
+  limits.takes_text = facts.has_tokenizer;
+  limits.has_processor = facts.processor.has_value();
+  limits.has_enhancer = facts.enhancer.has_value();
+  if (!facts.enhancer) return limits;
+  limits.has_vision = facts.enhancer->has_vision;
+  limits.enhancer_vocab_size = facts.enhancer->vocab_size;
+  limits.enhance_context = facts.config.enhance_context;
+  return limits;
+}
+
 }  // namespace
 
 ControlServer::ControlServer(UnixListener listener, ControlParts parts, DaemonFacts facts,
                              std::vector<OutsideSource> sources, std::function<DaemonConfig()> load_settings)
-    : parts_(parts),
+    : parts_(std::move(parts)),
       facts_(std::move(facts)),
-      desk_(parts.queue, std::move(load_settings)),
+      protocol_limits_(make_limits(facts_)),
       prompt_limits_{facts_.config.max_tokens, facts_.model.vocab_size},
-      server_(std::move(listener), line_limits(facts_.config), *this) {
-  protocol_limits_.max_line_bytes = static_cast<std::size_t>(facts_.config.max_line_bytes);
-  protocol_limits_.max_prompts = facts_.config.max_prompts;
-  protocol_limits_.num_layers = facts_.model.num_layers;
-  protocol_limits_.takes_text = parts.tokenizer != nullptr;
-  protocol_limits_.has_processor = facts_.processor.has_value();
+      server_(std::move(listener), line_limits(facts_.config), *this),
+      orders_(parts_.queue, std::move(load_settings)),
+      encodes_({parts_.tokenizer, parts_.queue, parts_.metrics, ids_, sender(), prompt_limits_,
+                facts_.config.queue_length}),
+      enhancements_({parts_.queue, parts_.metrics, ids_, sender(),
+                     [this](const Asker& asker, const EncodeRequest& request, RequestTimes times,
+                            std::string enhanced) { admit(asker, request, times, std::move(enhanced)); },
+                     parts_.render, [this] { server_.wake(); },
+                     static_cast<std::size_t>(facts_.config.enhance_queue), facts_.config.enhance_context}) {
   for (OutsideSource& source : sources)
     server_.watch(source.fd, [this, take = std::move(source.take)] { hear(take()); });
   thread_ = std::thread([this] { run(); });
@@ -56,6 +74,22 @@ ControlServer::~ControlServer() {
   if (thread_.joinable()) thread_.join();
 }
 
+SendLine ControlServer::sender() {
+  return [this](ClientId client, const std::string& line) { server_.send(client, line); };
+}
+
+LiveState ControlServer::live_state() const {
+  LiveState state;
+  state.draining = draining_;
+  state.num_waiting = parts_.queue.num_waiting();
+  state.num_running = parts_.queue.num_running();
+  state.num_enhancements_waiting = enhancements_.num_waiting();
+  state.num_enhancements_running = enhancements_.num_running();
+  state.num_clients = server_.num_clients();
+  state.ranks = parts_.status.snapshot();
+  return state;
+}
+
 void ControlServer::hand_over(const std::function<void()>& put) {
   {
     const std::lock_guard lock(mutex_);
@@ -65,19 +99,27 @@ void ControlServer::hand_over(const std::function<void()>& put) {
 }
 
 void ControlServer::completed(std::vector<CompletedJob> jobs) {
-  hand_over([&] { std::move(jobs.begin(), jobs.end(), std::back_inserter(completed_)); });
+  hand_over([&] { std::move(jobs.begin(), jobs.end(), std::back_inserter(news_.completed)); });
+}
+
+void ControlServer::generated(std::vector<GeneratedPiece> pieces) {
+  hand_over([&] { std::move(pieces.begin(), pieces.end(), std::back_inserter(news_.generated)); });
+}
+
+void ControlServer::enhanced(EnhancementOutcome outcome) {
+  hand_over([&] { news_.enhanced.push_back(std::move(outcome)); });
 }
 
 void ControlServer::changed(DaemonFacts facts) {
-  hand_over([&] { changed_ = std::move(facts); });
+  hand_over([&] { news_.changed = std::move(facts); });
 }
 
 void ControlServer::ended(std::uint64_t ticket, OrderOutcome outcome) {
-  hand_over([&] { ended_.emplace_back(ticket, std::move(outcome)); });
+  hand_over([&] { news_.ended.emplace_back(ticket, std::move(outcome)); });
 }
 
 void ControlServer::drained() {
-  hand_over([&] { drained_ = true; });
+  hand_over([&] { news_.drained = true; });
 }
 
 void ControlServer::join() {
@@ -90,17 +132,18 @@ void ControlServer::run() {
     for (;;) {
       std::this_thread::yield();  // it may be busy on a core that others want
       server_.run_once(time_to_sleep());
-      answer_orders();
-      answer_completed();
-      answer_expired();
-      if (drain_deadline_ && Clock::now() >= *drain_deadline_) end_waiting_jobs();
-      bool drained = false;
+      News news;
       {
         const std::lock_guard lock(mutex_);
         if (abandoned_) return;
-        drained = drained_ && completed_.empty() && ended_.empty();
+        news = std::exchange(news_, {});
       }
+      const bool drained = news.drained;
+      tell(std::move(news));
       if (drained) return say_goodbye();
+      enhancements_.take_rendered();
+      encodes_.answer_expired();
+      if (draining_) go_on_draining();
     }
   } catch (const std::exception& error) {
     // Without this thread the daemon hears nobody: let the engine finish what it has and leave.
@@ -110,7 +153,7 @@ void ControlServer::run() {
 }
 
 std::chrono::milliseconds ControlServer::time_to_sleep() const {
-  if (!owed_.empty() && Clock::now() < busy_until_) return std::chrono::milliseconds(0);
+  if (encodes_.owes() && Clock::now() < busy_until_) return std::chrono::milliseconds(0);
   std::optional<Clock::time_point> next = parts_.queue.next_deadline();
   if (drain_deadline_ && (!next || *drain_deadline_ < *next)) next = drain_deadline_;
   if (!next) return kLongestSleep;
@@ -122,9 +165,9 @@ void ControlServer::on_line(ClientId client, std::string_view line) {
   if (line.find("\"encode\"") != std::string_view::npos) parts_.alert();
   take_changes();
   try {
-    const Request request = parse_request(line, protocol_limits_);
-    parts_.metrics.add("gemmad_requests_total{op=\"" + std::string(op_name(request.command)) + "\"}");
-    std::visit([&](const auto& command) { handle(client, request.id, command); }, request.command);
+    Request request = parse_request(line, protocol_limits_);
+    parts_.metrics.add("gemmad_requests_total{op=\"" + std::string(request.op) + "\"}");
+    std::visit([&](auto& command) { handle(client, request.id, std::move(command)); }, request.command);
   } catch (const ProtocolError& error) {
     parts_.metrics.add("gemmad_requests_total{op=\"invalid\"}");
     refuse(client, error.id(), error.code(), error.what());
@@ -144,58 +187,54 @@ void ControlServer::on_connect(ClientId client) {
 
 void ControlServer::on_disconnect(ClientId client) {
   clients_.erase(client);
-  desk_.forget(client);
-  const auto owed = owed_by_client_.extract(client);
-  if (owed.empty()) return;
-  for (const auto& [id, job] : owed.mapped()) {
-    // What runs already is finished and expires unread; what waits is given up.
-    parts_.queue.remove(job, "cancelled", "the client that asked for it has gone");
-    owed_.erase(job);
-  }
+  orders_.forget(client);
+  encodes_.forget(client);
+  enhancements_.forget(client);
 }
 
 bool ControlServer::keeps_half_closed(ClientId client) {
-  if (owed_by_client_.count(client) > 0) return true;
-  if (desk_.owes(client)) return true;
+  if (encodes_.owes(client) || enhancements_.owes(client) || orders_.owes(client)) return true;
   return std::any_of(shutdown_requests_.begin(), shutdown_requests_.end(),
-                     [&](const auto& request) { return request.first == client; });
+                     [&](const Asker& asker) { return asker.client == client; });
 }
 
-void ControlServer::handle(ClientId client, const RequestId& id, const EncodeRequest& request) {
-  if (draining_) return refuse(client, id, "shutting_down", "the daemon is stopping");
-  if (is_duplicate(client, id)) return refuse_duplicate(client, id);
+RequestTimes ControlServer::times_of(std::optional<std::int64_t> deadline_ms) const {
   const auto now = Clock::now();
-  QueuedJob queued;
-  queued.job = make_job(request, parts_.tokenizer, prompt_limits_);
-  queued.job.id = next_job_;
-  queued.submitted = now;
-  queued.deadline = now + std::chrono::milliseconds(request.deadline_ms.value_or(facts_.config.deadline_ms));
-  Owed owed{client, {id, request.name, request.return_input_ids, {}, now}};
-  if (request.return_input_ids) {
-    for (const JobPrompt& prompt : queued.job.prompts)
-      owed.context.input_ids.push_back(prompt.ids);
-  }
-  const JobQueue::Admission admission = parts_.queue.push(std::move(queued));
-  if (admission != JobQueue::Admission::kAdmitted)
-    return refuse_admission(client, id, admission, request.name);
-  busy_until_ = now + parts_.busy_time;
-  owed_by_client_[client].emplace(id, next_job_);
-  owed_.emplace(next_job_++, std::move(owed));
+  return {now, now + std::chrono::milliseconds(deadline_ms.value_or(facts_.config.deadline_ms))};
 }
 
-void ControlServer::refuse_admission(ClientId client, const RequestId& id, JobQueue::Admission admission,
-                                     const std::string& name) {
-  switch (admission) {
-    case JobQueue::Admission::kFull:
-      return refuse(client, id, "queue_full",
-                    std::to_string(facts_.config.queue_length) +
-                        " requests wait already (queue_length); try again later");
-    case JobQueue::Admission::kNameWaits:
-      return refuse(client, id, "name_in_use", "a request named '" + name + "' waits or runs already");
-    case JobQueue::Admission::kClosed:
-    case JobQueue::Admission::kAdmitted:
-      return refuse(client, id, "shutting_down", "the daemon is stopping");
+bool ControlServer::takes_work(ClientId client, const RequestId& id) {
+  if (draining_) {
+    refuse(client, id, "shutting_down", "the daemon is stopping");
+  } else if (encodes_.owes(client, id) || enhancements_.owes(client, id) || orders_.owes(client, id)) {
+    refuse(client, id, "duplicate_id", "a request with this id still waits for its reply on this connection");
+  } else {
+    return true;
   }
+  return false;
+}
+
+void ControlServer::handle(ClientId client, const RequestId& id, EncodeRequest&& request) {
+  if (!takes_work(client, id)) return;
+  const RequestTimes times = times_of(request.deadline_ms);
+  if (request.enhance) return enhancements_.take({client, id}, std::move(request), times);
+  if (!request.name.empty() && enhancements_.holds_name(request.name)) {
+    const JobFailure failure = admission_failure(JobQueue::Admission::kNameWaits, request.name, {});
+    return refuse(client, id, failure.code, failure.message);
+  }
+  admit({client, id}, request, times, {});
+}
+
+void ControlServer::admit(const Asker& asker, const EncodeRequest& request, RequestTimes times,
+                          std::string enhanced) {
+  if (encodes_.admit(asker, request, times, std::move(enhanced)))
+    busy_until_ = Clock::now() + parts_.busy_time;
+}
+
+void ControlServer::handle(ClientId client, const RequestId& id, EnhanceRequest&& request) {
+  if (!takes_work(client, id)) return;
+  const RequestTimes times = times_of(request.deadline_ms);
+  enhancements_.take({client, id}, std::move(request), times);
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const TokenizeRequest& request) {
@@ -226,14 +265,16 @@ void ControlServer::handle(ClientId client, const RequestId& id, const MetricsRe
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const CancelRequest& request) {
-  const JobId job = find_target(client, request);
-  if (job == 0)
-    return refuse(client, id, "not_found", "no encode of that job, name or request waits or runs");
-  const bool cancelled = parts_.queue.remove(job, "cancelled", "it was cancelled").has_value();
-  if (cancelled) answer_failure(job, "cancelled", "it was cancelled");
-  server_.send(
-      client,
-      ok_reply(id, {{"job", job}, {"cancelled", cancelled}, {"state", cancelled ? "cancelled" : "running"}}));
+  const auto answer = [&](JobId job, bool cancelled, const char* state) {
+    server_.send(client, ok_reply(id, {{"job", job}, {"cancelled", cancelled}, {"state", state}}));
+  };
+  if (const JobId job = encodes_.find(client, request)) {
+    const bool cancelled = encodes_.cancel(job);
+    return answer(job, cancelled, cancelled ? "cancelled" : "running");
+  }
+  if (const JobId job = enhancements_.find(client, request))
+    return answer(job, true, enhancements_.cancel(job) ? "cancelled" : "ending");
+  refuse(client, id, "not_found", "no encode or enhancement of that job, name or request waits or runs");
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const SwitchRequest& request) {
@@ -253,19 +294,18 @@ void ControlServer::handle(ClientId client, const RequestId& id, const WakeReque
 }
 
 void ControlServer::give_order(ClientId client, const RequestId& id, OrderKind kind, std::string settings) {
-  if (draining_) return refuse(client, id, "shutting_down", "the daemon is stopping");
-  if (is_duplicate(client, id)) return refuse_duplicate(client, id);
-  if (!desk_.give({client, id}, kind, std::move(settings)))
+  if (!takes_work(client, id)) return;
+  if (!orders_.give({client, id}, kind, std::move(settings)))
     refuse(client, id, "queue_full", "too many switches, sleeps and wakes wait already; try again later");
 }
 
 void ControlServer::hear(OutsideWord word) {
   if (word == OutsideWord::kStop) begin_drain();
-  if (word == OutsideWord::kReload && !draining_) desk_.reload(facts_.config);
+  if (word == OutsideWord::kReload && !draining_) orders_.reload(facts_.config);
 }
 
 void ControlServer::handle(ClientId client, const RequestId& id, const ShutdownRequest&) {
-  shutdown_requests_.emplace_back(client, id);
+  shutdown_requests_.push_back({client, id});
   begin_drain();
 }
 
@@ -274,117 +314,58 @@ void ControlServer::refuse(ClientId client, const RequestId& id, const std::stri
   server_.send(client, error_reply(id, code, message));
 }
 
-JobId ControlServer::find_target(ClientId client, const CancelRequest& request) const {
-  if (request.job) return owed_.count(*request.job) > 0 ? *request.job : 0;
-  if (request.request) {
-    const auto owed = owed_by_client_.find(client);
-    if (owed == owed_by_client_.end()) return 0;
-    const auto found = owed->second.find(*request.request);
-    return found == owed->second.end() ? 0 : found->second;
-  }
-  const auto named = std::find_if(owed_.begin(), owed_.end(), [&](const auto& entry) {
-    return entry.second.context.name == *request.name;
-  });
-  return named == owed_.end() ? 0 : named->first;
-}
-
-void ControlServer::refuse_duplicate(ClientId client, const RequestId& id) {
-  refuse(client, id, "duplicate_id", "a request with this id still waits for its reply on this connection");
-}
-
-bool ControlServer::is_duplicate(ClientId client, const RequestId& id) const {
-  if (desk_.owes(client, id)) return true;
-  const auto owed = owed_by_client_.find(client);
-  return owed != owed_by_client_.end() && owed->second.count(id) > 0;
-}
-
 void ControlServer::begin_drain() {
   if (draining_) return;
   draining_ = true;
-  spdlog::info("stopping: {} jobs wait or run", parts_.queue.num_waiting() + parts_.queue.num_running());
+  spdlog::info("stopping: {} jobs and {} enhancements wait or run",
+               parts_.queue.num_waiting() + parts_.queue.num_running(),
+               enhancements_.num_waiting() + enhancements_.num_running());
   drain_deadline_ = Clock::now() + std::chrono::milliseconds(facts_.config.drain_ms);
   server_.stop_listening();
-  for (const OrderDesk::Giver& giver : desk_.withdraw_all())
+  for (const Asker& giver : orders_.withdraw_all())
     refuse(giver.client, giver.request, "shutting_down", "the daemon stops instead");
-  parts_.queue.close();
+  go_on_draining();
 }
 
-void ControlServer::end_waiting_jobs() {
-  const std::string code = "shutting_down";
-  const std::string message = "the daemon stopped before this request had its turn";
-  for (const QueuedJob& job : parts_.queue.remove_all(code, message))
-    answer_failure(job.job.id, code, message);
-  // A job that ran may be put back yet.
-  drain_deadline_ = Clock::now() + std::chrono::milliseconds(100);
+void ControlServer::go_on_draining() {
+  if (Clock::now() >= *drain_deadline_) {
+    const std::string message = "the daemon stopped before this request had its turn";
+    enhancements_.end_all("shutting_down", message);
+    encodes_.end_waiting("shutting_down", message);
+    // A job that ran may be put back yet.
+    drain_deadline_ = Clock::now() + std::chrono::milliseconds(100);
+  }
+  // The engine leaves when the queue is closed and empty.
+  if (!enhancements_.will_queue()) parts_.queue.close();
 }
 
 void ControlServer::take_changes() {
   const std::lock_guard lock(mutex_);
-  if (changed_) facts_ = std::move(*changed_);
-  changed_.reset();
+  if (news_.changed) facts_ = std::move(*news_.changed);
+  news_.changed.reset();
 }
 
-void ControlServer::answer_orders() {
-  std::vector<std::pair<std::uint64_t, OrderOutcome>> ended;
-  {
-    const std::lock_guard lock(mutex_);
-    ended.swap(ended_);
-  }
+void ControlServer::tell(News news) {
   // What an order has changed was told before its end.
-  take_changes();
-  for (const auto& [ticket, outcome] : ended) {
+  if (news.changed) facts_ = std::move(*news.changed);
+  for (const auto& [ticket, outcome] : news.ended) {
     parts_.metrics.add("gemmad_orders_total{result=\"" + (outcome.done ? std::string("ok") : outcome.code) +
                        "\"}");
-    if (const auto giver = desk_.take_giver(ticket))
+    if (const auto giver = orders_.take_giver(ticket))
       server_.send(giver->client, order_reply(giver->request, outcome, facts_));
   }
-}
-
-void ControlServer::answer_completed() {
-  std::vector<CompletedJob> jobs;
-  {
-    const std::lock_guard lock(mutex_);
-    jobs.swap(completed_);
-  }
-  for (const CompletedJob& job : jobs)
-    answer(job);
-}
-
-void ControlServer::answer_expired() {
-  for (const QueuedJob& job : parts_.queue.take_expired(Clock::now()))
-    answer_failure(job.job.id, job.expiry_code, job.expiry_message);
-}
-
-void ControlServer::answer_failure(JobId job, const std::string& code, const std::string& message) {
-  CompletedJob failed;
-  failed.id = job;
-  failed.outcome.failure = {code, message};
-  answer(failed);
-}
-
-void ControlServer::answer(const CompletedJob& job) {
-  const bool published = job.outcome.kind == JobOutcome::Kind::kPublished;
-  parts_.metrics.add("gemmad_jobs_total{result=\"" +
-                     (published ? std::string("ok") : job.outcome.failure.code) + "\"}");
-  const auto owed = owed_.find(job.id);
-  if (owed == owed_.end()) return;
-  const auto& [client, context] = owed->second;
-  if (published) {
-    parts_.metrics.add("gemmad_job_seconds_sum",
-                       std::chrono::duration<double>(Clock::now() - context.submitted).count());
-  }
-  server_.send(client, encode_reply(context, job));
-  const auto by_client = owed_by_client_.find(client);
-  if (by_client != owed_by_client_.end()) {
-    by_client->second.erase(context.id);
-    if (by_client->second.empty()) owed_by_client_.erase(by_client);
-  }
-  owed_.erase(owed);
+  for (const CompletedJob& job : news.completed)
+    encodes_.answer(job);
+  // All that is handed over together: the pieces of one come before its end.
+  for (const GeneratedPiece& piece : news.generated)
+    enhancements_.generated(piece);
+  for (const EnhancementOutcome& outcome : news.enhanced)
+    enhancements_.enhanced(outcome);
 }
 
 void ControlServer::say_goodbye() {
-  for (const auto& [client, id] : shutdown_requests_)
-    server_.send(client, ok_reply(id, {{"stopped", true}}));
+  for (const Asker& asker : shutdown_requests_)
+    server_.send(asker.client, ok_reply(asker.request, {{"stopped", true}}));
   shutdown_requests_.clear();
   for (ClientId client : clients_)
     server_.close_after_flush(client);

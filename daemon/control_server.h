@@ -1,25 +1,26 @@
-// Rank 0's control thread: serves the control socket, admits encodes, answers them when the engine is done.
+// Rank 0's control thread: serves the control socket, and has desks take requests and answer them when the
+// engine is done.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "comm/line_server.h"
-#include "daemon/admission.h"
 #include "daemon/completion.h"
+#include "daemon/desk.h"
+#include "daemon/encode_desk.h"
+#include "daemon/enhance_desk.h"
 #include "daemon/job_queue.h"
 #include "daemon/metrics.h"
 #include "daemon/order_desk.h"
+#include "daemon/prompt_renderer.h"
 #include "daemon/protocol.h"
 #include "daemon/rank_status.h"
 #include "daemon/replies.h"
@@ -35,6 +36,7 @@ struct ControlParts {
   Metrics& metrics;
   // A job may come in a moment: wakes those who will run it while the request is read. Never waits.
   std::function<void()> alert;
+  RenderPrompt render;                    // on a thread of its own; may be empty where facts have no enhancer
   std::chrono::microseconds busy_time{};  // see busy_time.h
 };
 
@@ -60,6 +62,8 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   ~ControlServer() override;
 
   void completed(std::vector<CompletedJob> jobs) override;
+  void generated(std::vector<GeneratedPiece> pieces) override;
+  void enhanced(EnhancementOutcome outcome) override;
   void changed(DaemonFacts facts) override;
   void ended(std::uint64_t ticket, OrderOutcome outcome) override;
   void drained() override;
@@ -71,10 +75,14 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
  private:
   using ClientId = LineServer::ClientId;
 
-  /// An encode that was admitted and has no reply yet.
-  struct Owed {
-    ClientId client = 0;
-    EncodeContext context;
+  /// What others have handed over since the control thread looked last.
+  struct News {
+    std::vector<CompletedJob> completed;
+    std::vector<GeneratedPiece> generated;
+    std::vector<EnhancementOutcome> enhanced;
+    std::vector<std::pair<std::uint64_t, OrderOutcome>> ended;
+    std::optional<DaemonFacts> changed;
+    bool drained = false;
   };
 
   void on_connect(ClientId client) override;
@@ -85,7 +93,8 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
 
   void hand_over(const std::function<void()>& put);
   void run();
-  void handle(ClientId client, const RequestId& id, const EncodeRequest& request);
+  void handle(ClientId client, const RequestId& id, EncodeRequest&& request);
+  void handle(ClientId client, const RequestId& id, EnhanceRequest&& request);
   void handle(ClientId client, const RequestId& id, const TokenizeRequest& request);
   void handle(ClientId client, const RequestId& id, const InfoRequest& request);
   void handle(ClientId client, const RequestId& id, const HealthRequest& request);
@@ -99,46 +108,36 @@ class ControlServer final : public CompletionSink, private LineServer::Handler {
   void give_order(ClientId client, const RequestId& id, OrderKind kind, std::string settings = {});
 
   void refuse(ClientId client, const RequestId& id, const std::string& code, const std::string& message);
-  void refuse_admission(ClientId client, const RequestId& id, JobQueue::Admission admission,
-                        const std::string& name);
-  JobId find_target(ClientId client, const CancelRequest& request) const;
-  bool is_duplicate(ClientId client, const RequestId& id) const;
-  void refuse_duplicate(ClientId client, const RequestId& id);
+  /// False, and refused, where work cannot be taken from this request.
+  bool takes_work(ClientId client, const RequestId& id);
+  RequestTimes times_of(std::optional<std::int64_t> deadline_ms) const;
+  void admit(const Asker& asker, const EncodeRequest& request, RequestTimes times, std::string enhanced);
   void begin_drain();
-  void end_waiting_jobs();
+  void go_on_draining();
   void take_changes();
-  void answer_orders();
-  void answer_completed();
-  void answer_expired();
-  void answer(const CompletedJob& job);
-  void answer_failure(JobId job, const std::string& code, const std::string& message);
+  void tell(News news);
   void say_goodbye();
   std::chrono::milliseconds time_to_sleep() const;
-  LiveState live_state() const {
-    return {draining_, parts_.queue.num_waiting(), parts_.queue.num_running(), server_.num_clients(),
-            parts_.status.snapshot()};
-  }
+  LiveState live_state() const;
+  SendLine sender();
 
   ControlParts parts_;
   DaemonFacts facts_;
-  OrderDesk desk_;
   ProtocolLimits protocol_limits_;
   PromptLimits prompt_limits_;
   LineServer server_;
-  JobId next_job_ = 1;
+  JobIds ids_;
+  OrderDesk orders_;
+  EncodeDesk encodes_;
+  EnhanceDesk enhancements_;        // after the server, which its renderer wakes
   Clock::time_point busy_until_{};  // looks out for completions without sleeping
-  std::map<JobId, Owed> owed_;
-  std::unordered_map<ClientId, std::map<RequestId, JobId>> owed_by_client_;
-  std::vector<std::pair<ClientId, RequestId>> shutdown_requests_;
+  std::vector<Asker> shutdown_requests_;
   std::set<ClientId> clients_;
   bool draining_ = false;
   std::optional<Clock::time_point> drain_deadline_;  // while draining: when what waits is ended
 
-  std::mutex mutex_;  // of the five below
-  std::vector<CompletedJob> completed_;
-  std::optional<DaemonFacts> changed_;
-  std::vector<std::pair<std::uint64_t, OrderOutcome>> ended_;
-  bool drained_ = false;
+  std::mutex mutex_;  // of the two below
+  News news_;
   bool abandoned_ = false;
 
   std::string failure_;  // why the thread ended before its time; read after join

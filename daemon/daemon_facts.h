@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,11 +15,20 @@
 
 namespace gemmad {
 
+/// The model that rewrites prompts.
+struct EnhancerFacts {
+  std::string model;  // its directory
+  std::string type;   // "gemma3_text", "gemma4" ...: of its config.json
+  std::int64_t vocab_size = 0;
+  bool has_vision = false;
+};
+
 struct DaemonFacts {
   DaemonConfig config;
   TextConfig model;
   bool has_tokenizer = true;
   std::optional<ProcessorConfig> processor;  // of embeddings, where there is one
+  std::optional<EnhancerFacts> enhancer;     // none: prompts are not rewritten
   std::string collectives;
   std::vector<RankIdentity> ranks;
   bool asleep = false;

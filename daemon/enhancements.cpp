@@ -165,16 +165,4 @@ void Enhancements::leave(Open& open) {
   open_.remove_if([&](const Open& other) { return other.queued.enhancement.id == id; });
 }
 
-std::string_view name(StopReason reason) {
-  switch (reason) {
-    case StopReason::kEnd:
-      return "end";
-    case StopReason::kLength:
-      return "length";
-    case StopReason::kRepetition:
-      return "repetition";
-  }
-  return "?";
-}
-
 }  // namespace gemmad

@@ -54,6 +54,19 @@ void JobQueue::give_up(JobId enhancement, const std::string& code, const std::st
   changed_.notify_one();
 }
 
+void JobQueue::tell_readers(FailureNotice failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    failures_.push_back(std::move(failure));
+  }
+  changed_.notify_one();
+}
+
+bool JobQueue::has_name(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  return name_is_taken(name);
+}
+
 void JobQueue::ended(JobId enhancement) {
   const std::lock_guard lock(mutex_);
   std::erase_if(open_enhancements_, [&](const NamedEnhancement& open) { return open.id == enhancement; });

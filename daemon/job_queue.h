@@ -48,6 +48,10 @@ class JobQueue {
   Admission push(QueuedEnhancement enhancement);
   /// The engine is to end this enhancement with `code` and `message`. Nothing happens where it has ended.
   void give_up(JobId enhancement, const std::string& code, const std::string& message);
+  /// The readers of a job or an enhancement that will never be pushed hear why.
+  void tell_readers(FailureNotice failure);
+  /// Whether a job or an enhancement of this name waits or runs.
+  bool has_name(const std::string& name) const;
   /// Enhancements that were taken have ended: they count no more, and their names are free.
   void ended(JobId enhancement);
 

@@ -66,6 +66,15 @@ std::int64_t to_integer(const nlohmann::json& value, const std::string& what, st
   return value.get<std::int64_t>();
 }
 
+double to_positive(const nlohmann::json& value, const std::string& what, double max) {
+  // Written so that nothing else, not even what is no number, passes.
+  if (!value.is_number() || !(value.get<double>() > 0 && value.get<double>() <= max)) {
+    throw FieldError(what + " is " + described(value) + "; it must be a number above 0, up to " +
+                     nlohmann::json(max).dump());
+  }
+  return value.get<double>();
+}
+
 const nlohmann::json& to_array(const nlohmann::json& value, std::string_view what, std::int64_t max_items) {
   if (!value.is_array()) throw FieldError(std::string(what) + " is " + described(value) + ", not a list");
   if (static_cast<std::int64_t>(value.size()) > max_items) {

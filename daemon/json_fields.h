@@ -47,6 +47,9 @@ class JsonFields {
 std::int64_t to_integer(const nlohmann::json& value, const std::string& what, std::int64_t min,
                         std::int64_t max);
 
+/// `value` as a number above 0, up to `max`.
+double to_positive(const nlohmann::json& value, const std::string& what, double max);
+
 /// `value` as an array of at most `max_items`.
 const nlohmann::json& to_array(const nlohmann::json& value, std::string_view what, std::int64_t max_items);
 

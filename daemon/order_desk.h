@@ -11,6 +11,7 @@
 
 #include "comm/line_server.h"
 #include "config/daemon_config.h"
+#include "daemon/desk.h"
 #include "daemon/job_queue.h"
 #include "daemon/order.h"
 #include "daemon/protocol.h"
@@ -21,10 +22,7 @@ namespace gemmad {
 class OrderDesk {
  public:
   using ClientId = LineServer::ClientId;
-  struct Giver {
-    ClientId client = 0;
-    RequestId request;
-  };
+  using Giver = Asker;
 
   /// `load_settings` reads the daemon's settings anew; throws ConfigError. `queue` must outlive the desk.
   OrderDesk(JobQueue& queue, std::function<DaemonConfig()> load_settings)

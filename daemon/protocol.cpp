@@ -8,6 +8,8 @@
 #include "config/config_error.h"
 #include "config/strict_json.h"
 #include "daemon/json_fields.h"
+#include "daemon/protocol_enhance.h"
+#include "daemon/protocol_fields.h"
 
 namespace gemmad {
 
@@ -15,36 +17,29 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxNameBytes = 128;
 constexpr std::size_t kMaxIdBytes = 128;
-constexpr std::int64_t kMaxReaders = 1'000'000;
 constexpr std::int64_t kMaxRank = 9999;
 constexpr std::int64_t kMaxListItems = std::int64_t{1} << 20;
 
-/// A list of more prompts than a request may have: its own code, so that clients can split it.
-class TooManyPrompts : public FieldError {
- public:
-  using FieldError::FieldError;
-};
-
 /// Text, where nothing turns it into ids.
-class NoTokenizer : public FieldError {
- public:
-  NoTokenizer()
-      : FieldError("this daemon has no tokenizer: its model was made without files; send input_ids") {}
-};
+[[noreturn]] void refuse_text() {
+  throw RefusedField("no_tokenizer",
+                     "this daemon has no tokenizer: its model was made without files; send input_ids");
+}
 
 const json& prompt_list(const json& value, std::string_view what, const ProtocolLimits& limits) {
   if (value.is_array() && static_cast<std::int64_t>(value.size()) > limits.max_prompts) {
-    throw TooManyPrompts(std::string(what) + " has " + std::to_string(value.size()) +
-                         " items; a request may have " + std::to_string(limits.max_prompts) +
-                         " (max_prompts): split it");
+    // Its own code, so that clients can split it.
+    throw RefusedField("too_many_prompts", std::string(what) + " has " + std::to_string(value.size()) +
+                                               " items; a request may have " +
+                                               std::to_string(limits.max_prompts) +
+                                               " (max_prompts): split it");
   }
   return to_array(value, what, limits.max_prompts);
 }
 
 PromptInput parse_prompt(const json& value, const std::string& what, const ProtocolLimits& limits) {
-  if (value.is_string() && !limits.takes_text) throw NoTokenizer();
+  if (value.is_string() && !limits.takes_text) refuse_text();
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_object()) throw FieldError(what + " is neither a string nor {\"input_ids\": [...]}");
   JsonFields fields(value, what);
@@ -140,21 +135,22 @@ Command parse_encode(JsonFields& fields, const ProtocolLimits& limits) {
     request.prompts.push_back(parse_prompt(prompts[i], "prompts[" + std::to_string(i) + "]", limits));
   }
   request.outputs = parse_outputs(fields, limits);
-  request.name = fields.text("name", kMaxNameBytes);
-  if (const json* deadline = fields.find("deadline_ms")) {
-    request.deadline_ms = to_integer(*deadline, "field 'deadline_ms'", 1, limits.max_deadline_ms);
-  }
+  request.name = parse_name(fields);
+  request.deadline_ms = parse_deadline(fields, limits);
   if (const json* prefer = fields.find("prefer")) request.prefer = parse_preference(*prefer);
-  if (const json* readers = fields.find("readers"))
-    request.readers = to_integer(*readers, "field 'readers'", 1, kMaxReaders);
+  request.readers = parse_readers(fields);
   request.is_alone = fields.boolean("alone", false);
   request.return_input_ids = fields.boolean("return_input_ids", false);
+  if (const json* enhance = fields.find("enhance")) request.enhance = parse_enhance_field(*enhance, limits);
+  if (request.enhance &&
+      (request.prompts.empty() || !std::holds_alternative<std::string>(request.prompts[0])))
+    throw FieldError("field 'enhance' rewrites the first prompt, which must be text");
   return request;
 }
 
 Command parse_tokenize(JsonFields& fields, const ProtocolLimits& limits) {
   TokenizeRequest request;
-  if (!limits.takes_text) throw NoTokenizer();
+  if (!limits.takes_text) refuse_text();
   for (const json& text : prompt_list(fields.need("texts"), "field 'texts'", limits)) {
     if (!text.is_string()) throw FieldError("an item of 'texts' is not a string");
     request.texts.push_back(text.get<std::string>());
@@ -206,6 +202,11 @@ Command parse_switch(JsonFields& fields, const ProtocolLimits&) {
   return request;
 }
 
+template <EnhanceRequest (*parse)(JsonFields&, const ProtocolLimits&)>
+Command as_command(JsonFields& fields, const ProtocolLimits& limits) {
+  return parse(fields, limits);
+}
+
 template <typename Plain>
 Command parse_plain(JsonFields&, const ProtocolLimits&) {
   return Plain{};
@@ -217,27 +218,39 @@ struct OpRow {
   std::string_view help;
 };
 
-// In the order of the alternatives of Command.
 constexpr std::array kOps = {
     OpRow{
         "encode", parse_encode,
         "prompts: [text or {\"input_ids\": [...]}], outputs: some of \"hidden_states\", "
         "\"last_hidden_state\", \"features\", \"embeddings\", layers: [0, 8], modalities: [\"video\"], "
         "name, deadline_ms, prefer: \"deal\" or \"split\", readers, alone (beside no other request, nothing "
-        "of an earlier one: the same bytes every time), return_input_ids"},
+        "of an earlier one: the same bytes every time), return_input_ids, enhance: true or {options and "
+        "image of the two "
+        "below}: the first prompt is rewritten before"},
+    OpRow{"enhance_t2v", as_command<parse_enhance_t2v>,
+          "prompt: text that the model rewrites, system_prompt, max_new_tokens, seed, temperature, top_k, "
+          "top_p, "
+          "greedy, no_repeat_ngram, clean: false leaves the text as generated, stream: true sends events "
+          "before the "
+          "reply, name, readers, deadline_ms"},
+    OpRow{"enhance_i2v", as_command<parse_enhance_i2v>,
+          "the same, and image: {\"shape\": [height, width, 3], \"data\": base64 of RGB} or {\"file\": "
+          "base64 of a PNG "
+          "or JPEG}"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
     OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},
     OpRow{"metrics", parse_plain<MetricsRequest>, "counters in Prometheus' text format"},
-    OpRow{"cancel", parse_cancel,
-          "one of job, name, request (an id on this connection): gives up a waiting encode"},
+    OpRow{
+        "cancel", parse_cancel,
+        "one of job, name, request (an id on this connection): gives up a waiting encode, or an enhancement "
+        "at any time"},
     OpRow{"switch", parse_switch,
           "mode, strategy, ranks_per_replica, encoder_ranks, as in the config: lays the model out anew"},
     OpRow{"sleep", parse_plain<SleepRequest>, "give the device's memory back until the next encode"},
     OpRow{"wake", parse_plain<WakeRequest>, "take it again"},
     OpRow{"shutdown", parse_plain<ShutdownRequest>, "finish what waits, then stop"},
 };
-static_assert(kOps.size() == std::variant_size_v<Command>);
 
 std::string known_ops() {
   std::string names;
@@ -253,7 +266,7 @@ Request parse_fields(const json& object, const RequestId& id, const ProtocolLimi
   if (!op.is_string()) throw FieldError("field 'op' is not a string");
   for (const OpRow& row : kOps) {
     if (op != row.op) continue;
-    Request request{id, row.parse(fields, limits)};
+    Request request{id, row.op, row.parse(fields, limits)};
     fields.expect_no_others();
     return request;
   }
@@ -273,23 +286,17 @@ Request parse_request(std::string_view line, const ProtocolLimits& limits) {
     return parse_fields(object, id, limits);
   } catch (const ConfigError& error) {
     throw ProtocolError(id, "bad_request", error.what());
-  } catch (const TooManyPrompts& error) {
-    throw ProtocolError(id, "too_many_prompts", error.what());
-  } catch (const NoTokenizer& error) {
-    throw ProtocolError(id, "no_tokenizer", error.what());
+  } catch (const RefusedField& error) {
+    throw ProtocolError(id, error.code(), error.what());
   } catch (const FieldError& error) {
     throw ProtocolError(id, "bad_request", error.what());
   }
 }
 
-std::string_view op_name(const Command& command) {
-  return kOps[command.index()].op;
-}
-
 std::string protocol_help() {
   std::string help;
   for (const OpRow& row : kOps) {
-    help += "  " + std::string(row.op) + std::string(10 - row.op.size(), ' ') + std::string(row.help) + "\n";
+    help += "  " + std::string(row.op) + std::string(13 - row.op.size(), ' ') + std::string(row.help) + "\n";
   }
   return help;
 }

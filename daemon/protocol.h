@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/job_id.h"
+#include "daemon/enhance_request.h"
 #include "daemon/job.h"
 
 namespace gemmad {
@@ -24,6 +25,10 @@ struct ProtocolLimits {
   std::int64_t num_layers = 0;  // L: hidden states 0 .. L can be asked for
   bool takes_text = true;       // there is a tokenizer
   bool has_processor = false;   // features and embeddings can be asked for
+  bool has_enhancer = false;    // prompts can be rewritten
+  bool has_vision = false;      // with an image too
+  std::int64_t enhancer_vocab_size = 0;
+  std::int64_t enhance_context = 0;  // most tokens of a prompt and its continuation
 };
 
 /// The `id` of a request as JSON text ("7", "\"a\""), to be echoed and compared; "null" when none could be
@@ -42,6 +47,7 @@ struct EncodeRequest {
   std::optional<std::int64_t> deadline_ms;
   bool is_alone = false;  // so that the same prompts give the same bytes, whoever asks for what meanwhile
   bool return_input_ids = false;
+  std::optional<EnhanceOptions> enhance;  // how the first prompt, which is text then, is rewritten before
 };
 
 struct TokenizeRequest {
@@ -49,7 +55,8 @@ struct TokenizeRequest {
   bool as_prompts = false;  // as encode does: strip, one BOS, cut; otherwise the text as it is
 };
 
-/// Names one encode: exactly one of these. `request` is the id of a request on the same connection.
+/// Names one encode or enhancement: exactly one of these. `request` is the id of a request on the same
+/// connection.
 struct CancelRequest {
   std::optional<JobId> job;
   std::optional<std::string> name;
@@ -71,11 +78,13 @@ struct HealthRequest {};
 struct MetricsRequest {};
 struct ShutdownRequest {};
 
-using Command = std::variant<EncodeRequest, TokenizeRequest, InfoRequest, HealthRequest, MetricsRequest,
-                             CancelRequest, SwitchRequest, SleepRequest, WakeRequest, ShutdownRequest>;
+using Command =
+    std::variant<EncodeRequest, TokenizeRequest, InfoRequest, HealthRequest, MetricsRequest, CancelRequest,
+                 SwitchRequest, SleepRequest, WakeRequest, ShutdownRequest, EnhanceRequest>;
 
 struct Request {
   RequestId id;
+  std::string_view op;  // "encode", "tokenize" ...; lives as long as the program
   Command command;
 };
 
@@ -93,12 +102,9 @@ class ProtocolError : public std::runtime_error {
 };
 
 /// One line to a request. Throws ProtocolError ("bad_request", "unknown_op", "too_many_prompts",
-/// "no_tokenizer") for everything that is not exactly a request of the protocol: bad JSON, invalid UTF-8,
-/// repeated, unknown, missing or wrongly typed fields, values out of bounds.
+/// "no_tokenizer", "no_enhancer", "no_vision") for everything that is not exactly a request of the protocol:
+/// bad JSON, invalid UTF-8, repeated, unknown, missing or wrongly typed fields, values out of bounds.
 Request parse_request(std::string_view line, const ProtocolLimits& limits);
-
-/// "encode", "tokenize" ...: the name of a command's op.
-std::string_view op_name(const Command& command);
 
 /// One line an op with its fields, for help texts.
 std::string protocol_help();

@@ -119,9 +119,48 @@ std::string encode_reply(const EncodeContext& context, const CompletedJob& job) 
   if (!context.name.empty()) fields["name"] = context.name;
   std::string line = ok_reply(context.id, fields);
   line.back() = ',';  // its closing brace
+  if (!context.enhanced.empty()) line += R"("enhanced":)" + context.enhanced + ',';
   line += R"("prompts":)";
   append_prompts(line, job.outcome.prompts, context);
   return line + "}";
+}
+
+std::string token_event(const RequestId& id, const GeneratedPiece& piece) {
+  std::string line = "{\"id\":" + id + R"(,"event":"token","text":)" + dumped(piece.text) + R"(,"ids":)";
+  append_list(line, std::span<const std::int32_t>(piece.ids));
+  return line + "}";
+}
+
+namespace {
+
+json enhanced_fields(const EnhancementOutcome& outcome) {
+  // From the first token to the last one there is one step less than there are tokens.
+  const double steps = static_cast<double>(outcome.tokens_out - 1);
+  const double tokens_per_s = outcome.decode_ms > 0 && steps > 0 ? steps * 1000 / outcome.decode_ms : 0;
+  return {{"job", outcome.id},
+          {"text", outcome.text},
+          {"raw_text", outcome.raw_text},
+          {"tokens_in", outcome.tokens_in},
+          {"tokens_out", outcome.tokens_out},
+          {"tokens_per_s", rounded(tokens_per_s)},
+          {"stop", name(outcome.stop)},
+          {"ms",
+           {{"queue", rounded(outcome.queue_ms)},
+            {"prefill", rounded(outcome.prefill_ms)},
+            {"decode", rounded(outcome.decode_ms)}}}};
+}
+
+}  // namespace
+
+std::string enhanced_object(const EnhancementOutcome& outcome) {
+  return dumped(enhanced_fields(outcome));
+}
+
+std::string enhance_reply(const EnhanceContext& context, const EnhancementOutcome& outcome) {
+  json fields = enhanced_fields(outcome);
+  fields["ms"]["total"] = rounded(milliseconds(Clock::now() - context.submitted));
+  if (!context.name.empty()) fields["name"] = context.name;
+  return ok_reply(context.id, fields);
 }
 
 namespace {
@@ -180,6 +219,15 @@ json processor_fields(const DaemonFacts& facts) {
           {"sequence_length", kPaddedLength}};
 }
 
+/// Null where prompts are not rewritten.
+json enhance_fields(const DaemonFacts& facts) {
+  if (!facts.enhancer) return nullptr;
+  return {{"model", facts.enhancer->model},       {"type", facts.enhancer->type},
+          {"vision", facts.enhancer->has_vision}, {"rank", facts.config.enhance_rank},
+          {"slots", facts.config.enhance_slots},  {"context", facts.config.enhance_context},
+          {"queue", facts.config.enhance_queue},  {"idle_ms", facts.config.enhance_idle_ms}};
+}
+
 json mode_fields(const DaemonFacts& facts) {
   return {{"mode", name(facts.config.mode)},
           {"strategy", name(facts.config.strategy)},
@@ -228,6 +276,7 @@ json info_fields(const DaemonFacts& facts) {
                  {"model", model_fields(facts)},
                  {"outputs", output_names(facts)},
                  {"embeddings_processor", processor_fields(facts)},
+                 {"enhance", enhance_fields(facts)},
                  {"ranks", std::move(ranks)},
                  {"config", effective_config(facts.config)}});
   return fields;
@@ -255,6 +304,8 @@ json health_fields(const DaemonFacts& facts, const LiveState& state) {
   return {{"status", state.draining ? "draining" : "ok"},
           {"uptime_s", rounded(milliseconds(Clock::now() - facts.ready_at) / 1000)},
           {"queue", {{"waiting", state.num_waiting}, {"running", state.num_running}}},
+          {"enhancements",
+           {{"waiting", state.num_enhancements_waiting}, {"running", state.num_enhancements_running}}},
           {"clients", state.num_clients},
           {"ranks", std::move(ranks)}};
 }
@@ -263,6 +314,8 @@ void set_gauges(Metrics& metrics, const DaemonFacts& facts, const LiveState& sta
   metrics.set("gemmad_clients", static_cast<double>(state.num_clients));
   metrics.set("gemmad_jobs_waiting", static_cast<double>(state.num_waiting));
   metrics.set("gemmad_jobs_running", static_cast<double>(state.num_running));
+  metrics.set("gemmad_enhancements_waiting", static_cast<double>(state.num_enhancements_waiting));
+  metrics.set("gemmad_enhancements_running", static_cast<double>(state.num_enhancements_running));
   metrics.set("gemmad_asleep", facts.asleep ? 1 : 0);
   metrics.set("gemmad_uptime_seconds", milliseconds(Clock::now() - facts.ready_at) / 1000);
   for (std::size_t rank = 0; rank < state.ranks.ranks.size(); ++rank) {

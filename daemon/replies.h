@@ -26,10 +26,26 @@ struct EncodeContext {
   bool return_input_ids = false;
   std::vector<std::vector<std::int32_t>> input_ids;  // by prompt; only where return_input_ids
   Clock::time_point submitted;
+  std::string enhanced;  // of the first prompt, where it was rewritten: an enhanced_object()
 };
 
 /// The final reply to an encode, ok or not.
 std::string encode_reply(const EncodeContext& context, const CompletedJob& job);
+
+/// What an enhancement's reply needs beside the outcome.
+struct EnhanceContext {
+  RequestId id;
+  std::string name;
+  Clock::time_point submitted;
+};
+
+/// {"id": ID, "event": "token", "text": ..., "ids": [...]}
+std::string token_event(const RequestId& id, const GeneratedPiece& piece);
+/// The final reply to an enhancement that went well.
+std::string enhance_reply(const EnhanceContext& context, const EnhancementOutcome& outcome);
+/// {"job": ..., "text": ..., "raw_text", "tokens_in", "tokens_out", "tokens_per_s", "stop", "ms"}: the same
+/// beside another request's fields.
+std::string enhanced_object(const EnhancementOutcome& outcome);
 
 /// The reply to the one who gave an order.
 std::string order_reply(const RequestId& id, const OrderOutcome& outcome, const DaemonFacts& facts);
@@ -40,6 +56,8 @@ struct LiveState {
   bool draining = false;
   std::size_t num_waiting = 0;
   std::size_t num_running = 0;
+  std::size_t num_enhancements_waiting = 0;
+  std::size_t num_enhancements_running = 0;
   std::size_t num_clients = 0;
   StatusBoard::Snapshot ranks;
 };

@@ -14,7 +14,10 @@ namespace {
 
 /// The error of a file that sets only `key`.
 std::string refusal(std::string_view key, const json& value) {
-  return error_of([&] { parse_config(json{{std::string(key), value}}.dump(), "f.json"); });
+  const std::size_t dot = key.find('.');
+  json file = {{std::string(key.substr(dot == std::string_view::npos ? 0 : dot + 1)), value}};
+  if (dot != std::string_view::npos) file = {{std::string(key.substr(0, dot)), file}};
+  return error_of([&] { parse_config(file.dump(), "f.json"); });
 }
 
 json read_back(std::string_view key, const json& value) {
@@ -57,6 +60,15 @@ TEST_CASE("The table has the documented default of every key") {
                          {"client_stall_ms", 60000},
                          {"drain_ms", 30000},
                          {"idle_sleep_ms", 0},
+                         {"enhancer", {{"model", ""}}},
+                         {"enhance",
+                          {{"rank", -1},
+                           {"slots", 4},
+                           {"context", 4096},
+                           {"queue", 64},
+                           {"idle_ms", 60000},
+                           {"system_prompt", ""},
+                           {"system_prompt_image", ""}}},
                          {"heartbeat_ms", 1000},
                          {"collective_timeout_ms", 60000},
                          {"compute_timeout_ms", 600000},
@@ -215,10 +227,24 @@ TEST_CASE("A refused value leaves the settings as they were") {
   }
 }
 
+TEST_CASE("A row in a section has the section's name and its own") {
+  const ConfigRow& row = *find_row("enhance.slots");
+  CHECK(row.section() == "enhance");
+  CHECK(row.key() == "slots");
+  CHECK(find_row("model")->section().empty());
+  CHECK(find_row("model")->key() == "model");
+  CHECK(find_row("slots") == nullptr);
+  CHECK(is_section("enhance"));
+  CHECK(is_section("enhancer"));
+  CHECK_FALSE(is_section("model"));
+  CHECK_FALSE(is_section(""));
+}
+
 TEST_CASE("nearest_key finds what was meant") {
   CHECK(nearest_key("segment_mb") == "segment_mib");
   CHECK(nearest_key("result_ttl") == "result_ttl_ms");
   CHECK(nearest_key("modell") == "model");
+  CHECK(nearest_key("enhance.slot") == "enhance.slots");
   CHECK(nearest_key("MODE").empty());
   CHECK(nearest_key("temperature").empty());
   CHECK(nearest_key("").empty());

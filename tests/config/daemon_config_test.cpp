@@ -71,6 +71,36 @@ TEST_CASE("An unknown key is refused, with the nearest known one") {
   CHECK(refusal(R"({"temperature": 1})") == "f.json: key 'temperature': is unknown; --help lists the keys");
 }
 
+TEST_CASE("A section is an object of its keys in a file and has a dot on the command line") {
+  const DaemonConfig config = parse_config(
+      R"({"enhance": {"slots": 2, "system_prompt": "/s.txt"}, "enhancer": {"model": "/e"}})", "f.json");
+  DaemonConfig expected;
+  expected.enhance_slots = 2;
+  expected.enhance_system_prompt = "/s.txt";
+  expected.enhancer_model = "/e";
+  CHECK(config == expected);
+  CHECK(parse_config(R"({"enhance": {}})", "f.json") == DaemonConfig{});
+  CHECK(with_overrides({"enhance.slots=2", "enhancer.model=/e=1"}).enhance_slots == 2);
+  CHECK(with_overrides({"enhance.rank=-1"}).enhance_rank == -1);
+}
+
+TEST_CASE("A section that is none, or a key that is not of it, is refused with what was meant") {
+  CHECK(refusal(R"({"enhance": {"slot": 1}})") ==
+        "f.json: key 'enhance.slot': is unknown; did you mean 'enhance.slots'?");
+  CHECK(refusal(R"({"enhance": 4})") == "f.json: key 'enhance': is 4, must be an object");
+  CHECK(refusal(R"({"enhance": {"slots": 0}})") ==
+        "f.json: key 'enhance.slots': is 0, must be an integer from 1 to 16 prompts");
+  CHECK(refusal(R"({"enhance": {"slots": {"x": 1}}})") ==
+        "f.json: key 'enhance.slots': is an object, must be an integer from 1 to 16 prompts");
+  CHECK(refusal(R"({"enhance.slots": 4})") ==
+        R"(f.json: key 'enhance.slots': is written as an object in JSON: {"enhance": {"slots": ...}})");
+  CHECK(contains(refusal(R"({"slots": 4})"), "f.json: key 'slots': is unknown"));
+  CHECK(contains(refusal(R"({"enhance": {"slots": 1, "slots": 1}})"), "is repeated"));
+  CHECK(override_refusal("enhance=4") ==
+        "command line: key 'enhance': is a section; write 'enhance.KEY=VALUE'; --help lists the keys");
+  CHECK(contains(override_refusal("enhance.slot=4"), "did you mean 'enhance.slots'?"));
+}
+
 TEST_CASE("A repeated key is refused even when both values agree") {
   CHECK(refusal(R"({"model": "/m", "model": "/m"})") == "f.json: key 'model': is repeated");
 }
@@ -199,15 +229,18 @@ TEST_CASE("A runtime directory too long for a socket is refused by key") {
 TEST_CASE("What is read out can be set back") {
   const DaemonConfig loaded = with_overrides(
       {"model=/m", "segment_mib=77", "max_tokens=512", "batch_tokens=600", "log_level=debug", "device=cpu",
-       "heartbeat_ms=50", "mode=adaptive", "segments=per_node", "encoder_ranks=3,1"});
+       "heartbeat_ms=50", "mode=adaptive", "segments=per_node", "encoder_ranks=3,1", "enhance.slots=7",
+       "enhance.system_prompt=/s", "enhancer.model=/e"});
   CHECK(parse_config(effective_config(loaded).dump(), "printed") == loaded);
 
   std::vector<std::string> overrides;
   const json printed = effective_config(loaded);
-  for (const auto& [key, value] : printed.items()) {
+  for (const ConfigRow& row : config_table()) {
+    const json& value =
+        (row.section().empty() ? printed : printed.at(std::string(row.section()))).at(std::string(row.key()));
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     if (value.is_array()) text = text.substr(1, text.size() - 2);
-    overrides.push_back(key + "=" + text);
+    overrides.push_back(std::string(row.name) + "=" + text);
   }
   CHECK(with_overrides(overrides) == loaded);
 }
@@ -260,6 +293,8 @@ TEST_CASE("validate_change lets mode and encoders change, and no segment or copy
   CHECK(change_of("strategy=layer").empty());
   CHECK(change_of("encoder_ranks=0,1").empty());
   CHECK(change_of("result_cache_mib=100").empty());
+  CHECK(change_of("enhance.idle_ms=5").empty());
+  CHECK(contains(change_of("enhance.slots=5"), "f.json: key 'enhance.slots': changes from 4 to 5"));
   CHECK(contains(change_of("segments=per_node"), "f.json: key 'segments': changes from "));
   CHECK(contains(change_of("weights_cache=none"), "f.json: key 'weights_cache': changes from "));
   CHECK(contains(change_of("weights=random"), "f.json: key 'weights': changes from "));
@@ -274,6 +309,14 @@ TEST_CASE("changed_config sets what the change names and leaves the rest") {
   config.mode = Mode::kSharded;
   config.encoder_ranks = {2, 1};
   CHECK(changed == config);
+}
+
+TEST_CASE("changed_config sets keys of a section") {
+  DaemonConfig config = with_overrides({"enhance.queue=9"});
+  const DaemonConfig changed = changed_config(config, json{{"enhance", {{"idle_ms", 7}}}}, "request");
+  config.enhance_idle_ms = 7;
+  CHECK(changed == config);
+  CHECK(changed_config(DaemonConfig{}, effective_config(config), "order") == config);
 }
 
 TEST_CASE("changed_config refuses by key, and checks the whole") {

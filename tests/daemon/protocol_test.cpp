@@ -163,15 +163,15 @@ TEST_CASE("every op of the help text parses") {
   CHECK(std::holds_alternative<SwitchRequest>(parse(R"({"id":1,"op":"switch","mode":"x"})").command));
   CHECK(std::holds_alternative<SleepRequest>(parse(R"({"id":1,"op":"sleep"})").command));
   CHECK(std::holds_alternative<WakeRequest>(parse(R"({"id":1,"op":"wake"})").command));
-  for (const char* op :
-       {"encode", "tokenize", "info", "health", "metrics", "cancel", "switch", "sleep", "wake", "shutdown"}) {
+  for (const char* op : {"encode", "enhance_t2v", "enhance_i2v", "tokenize", "info", "health", "metrics",
+                         "cancel", "switch", "sleep", "wake", "shutdown"}) {
     CHECK(protocol_help().find(std::string("  ") + op + " ") != std::string::npos);
   }
 }
 
-TEST_CASE("op_name gives back the op") {
-  CHECK(op_name(parse(R"({"id":1,"op":"cancel","job":4})").command) == "cancel");
-  CHECK(op_name(parse(R"({"id":1,"op":"encode","prompts":[]})").command) == "encode");
+TEST_CASE("a request tells its op") {
+  CHECK(parse(R"({"id":1,"op":"cancel","job":4})").op == "cancel");
+  CHECK(parse(R"({"id":1,"op":"encode","prompts":[]})").op == "encode");
 }
 
 TEST_CASE("cancel names its target in exactly one way") {
