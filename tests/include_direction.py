@@ -2,6 +2,7 @@
 """Fails on an #include that runs against the direction of the layers, and on a cycle of includes.
 
     {config, kernels/base} <- {kernels, comm} <- {daemon/model, daemon/tokenizer} <- daemon
+    kernels/base <- daemon/image <- daemon
 
 Usage: include_direction.py [ROOT]. Prints FILE:LINE: reason for each finding; exit status 1 if there is one.
 """
@@ -20,7 +21,9 @@ ALLOWED = {
     "comm/reader/example": ["comm/reader"],
     "daemon/model": ["daemon/model", "config", "kernels", "kernels/base", "comm"],
     "daemon/tokenizer": ["daemon/tokenizer", "config", "kernels", "kernels/base", "comm"],
-    "daemon": ["daemon", "daemon/model", "daemon/tokenizer", "config", "kernels", "kernels/base", "comm", "comm/reader"],
+    "daemon/image": ["daemon/image", "kernels/base"],
+    "daemon": ["daemon", "daemon/model", "daemon/tokenizer", "daemon/image", "config", "kernels", "kernels/base", "comm",
+               "comm/reader"],
     "daemon/ctl": ["daemon/ctl", "daemon", "daemon/model", "daemon/tokenizer", "config", "kernels", "kernels/base",
                    "comm", "comm/reader"],
 }
@@ -37,6 +40,7 @@ EXTERNAL = [
     (r"nlohmann/", "JSON",
      ["config", "comm", "comm/reader", "daemon", "daemon/model", "daemon/tokenizer", "daemon/ctl", "tests"]),
     (r"spdlog/", "logging", ["comm", "daemon", "daemon/ctl", "tests"]),
+    (r"(png|jpeglib|jerror|lcms2)\.h$", "image files", ["daemon/image", "tests"]),
 ]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
