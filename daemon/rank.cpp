@@ -23,6 +23,7 @@
 #include "daemon/engine.h"
 #include "daemon/follower.h"
 #include "daemon/gather.h"
+#include "daemon/generating_model.h"
 #include "daemon/leader.h"
 #include "daemon/residency.h"
 
@@ -35,8 +36,6 @@ using std::chrono::milliseconds;
 // Loading may take this much longer on one rank than on another.
 constexpr milliseconds kStartTimeout{30 * 60'000};
 constexpr std::int64_t kMebibyte = 1024 * 1024;
-// Of a model that does nothing but continue prompts: more than a chunk and than an image.
-constexpr std::int64_t kGenerationRows = 512;
 
 std::string reader_socket(const DaemonConfig& config, int rank) {
   return config.socket + ".reader-" + std::to_string(rank);
@@ -75,7 +74,7 @@ class Rank {
       chosen_ = choose_model(config_, compute_threads(config_, bootstrap_.info()));
       make_shard_plan(chosen_.config, shard_settings(config_), bootstrap_.info().num_ranks);
       if (is_leader_ && chosen_.tokenizer_file) tokenizer_.emplace(Tokenizer::load(*chosen_.tokenizer_file));
-      choose_generating_model();
+      generating_.choose(tokenizer_ ? &*tokenizer_ : nullptr, rank_, bootstrap_.info().num_ranks);
     });
     make_segment();
     load_model();
@@ -103,21 +102,6 @@ class Rank {
 
   bool publishes() const { return publisher_ == rank_; }
 
-  /// What continues prompts: a model of its own, or the encoder's.
-  void choose_generating_model() {
-    enhancer_ = choose_enhancer(config_);
-    if (!enhancer_) return;
-    make_shard_plan(enhancer_->config, settings_for_generation(shard_settings(config_)),
-                    bootstrap_.info().num_ranks);
-    if (is_leader_) enhancer_tokenizer_.emplace(Tokenizer::load(*enhancer_->tokenizer_file));
-  }
-
-  const ChosenModel& generating() const { return enhancer_ ? *enhancer_ : chosen_; }
-  const Tokenizer* generating_tokenizer() const {
-    const std::optional<Tokenizer>& tokenizer = enhancer_ ? enhancer_tokenizer_ : tokenizer_;
-    return tokenizer ? &*tokenizer : nullptr;
-  }
-
   /// The publisher of a place makes its segment; the others of the place map it while that is still allowed.
   void make_segment() {
     SharedMemory::Address address;
@@ -141,10 +125,12 @@ class Rank {
     device_ = make_device(config_, bootstrap_);
     results_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
     pin_segment();
-    DeploymentParts parts = deployment_parts(model_);
-    parts.device_results = device_.results ? &*device_.results : nullptr;
-    parts.processor = processor_config();
+    const DeploymentParts parts{
+        bootstrap_, ops(), model_, device_.links, results_, device_.results ? &*device_.results : nullptr,
+        places_, processor_config(), compute_threads(config_, bootstrap_.info()), config_.batch_tokens,
+        exchange_timeout(), milliseconds(config_.compute_timeout_ms)};
     residency_.emplace(parts);
+    if (generating_.exists()) generating_.start(parts, *residency_);
     Residency::Origins origins{std::move(chosen_.weights), nullptr};
     if (chosen_.processor) origins.processor = std::move(chosen_.processor->weights);
     residency_->load(origins, config_.weights_cache, shard_settings(config_), [this] {
@@ -177,45 +163,12 @@ class Rank {
     runner_.emplace(bootstrap_, ops(), Output{places_, *segment_, store}, outputs,
                     BatchRunner::Timeouts{exchange_timeout(), milliseconds(config_.compute_timeout_ms)});
     texts_.emplace(bootstrap_, Output{places_, *segment_, store}, exchange_timeout());
-    if (generating().tokenizer_file) make_generation();
-    engine_.emplace(EngineParts{bootstrap_, *residency_, *runner_, store, stop_asked_,
-                                generation_ ? &*generation_ : nullptr, &*texts_},
-                    config_, [this] { return identity(); });
+    engine_.emplace(
+        EngineParts{bootstrap_, *residency_, *runner_, store, stop_asked_, generating_.host(), &*texts_},
+        config_, [this] { return identity(); });
     if (publishes()) start_endpoint();
     // Nobody is told of a socket that does not listen yet.
     first_status_ = engine_->exchange_status();
-  }
-
-  void make_generation() {
-    std::optional<SeparateModel> separate;
-    if (enhancer_) {
-      DeploymentParts parts = deployment_parts(enhancer_->config);
-      // Nothing but chunks of prompts and the tokens after them.
-      parts.max_batch_tokens = std::min(parts.max_batch_tokens, kGenerationRows);
-      enhancer_residency_.emplace(parts);
-      separate = {*enhancer_residency_, {std::move(enhancer_->weights), nullptr}, config_.weights_cache};
-    }
-    const ChosenModel& model = generating();
-    generation_.emplace(GeneratorParts{bootstrap_, ops(), model.config,
-                                       model.vision ? &*model.vision : nullptr, config_.enhance_slots,
-                                       config_.enhance_context, milliseconds(config_.compute_timeout_ms)},
-                        *residency_, std::move(separate));
-  }
-
-  /// Of a model whose results are not delivered.
-  DeploymentParts deployment_parts(const TextConfig& model) const {
-    return {bootstrap_,
-            ops(),
-            model,
-            device_.links,
-            results_,
-            nullptr,
-            places_,
-            std::nullopt,
-            compute_threads(config_, bootstrap_.info()),
-            config_.batch_tokens,
-            exchange_timeout(),
-            milliseconds(config_.compute_timeout_ms)};
   }
 
   Ops& ops() const { return *device_.ops; }
@@ -237,7 +190,7 @@ class Rank {
       identity.device_free_bytes = memory->free;
       identity.device_total_bytes = memory->total;
     }
-    if (generation_) identity.generation_bytes = generation_->size_bytes();
+    if (generating_.host() != nullptr) identity.generation_bytes = generating_.host()->size_bytes();
     if (residency_->asleep()) return identity;
     const Deployment& deployment = residency_->deployment();
     identity.shard = deployment.shard();
@@ -289,6 +242,13 @@ class Rank {
     facts.has_tokenizer = tokenizer_.has_value();
     facts.processor = processor_config();
     facts.collectives = device_.links.name;
+    RenderPrompt chat;
+    std::optional<Enhancements> enhancements;
+    if (generating_.host() != nullptr) {
+      facts.enhancer = generating_.facts();
+      chat = generating_.chat();
+      enhancements.emplace(generating_.tokenizer(), generating_.ends(), config_.enhance_slots);
+    }
     facts.ranks = engine_->identities();
     facts.ready_at = Clock::now();
     const auto rung = [this] {
@@ -300,26 +260,19 @@ class Rank {
     };
     ControlServer control(
         std::move(*control_listener_),
-        {tokenizer_ ? &*tokenizer_ : nullptr, queue, status, metrics, alert,
+        {tokenizer_ ? &*tokenizer_ : nullptr, queue, status, metrics, alert, chat,
          busy_time(bootstrap_.info().ranks_on_node, std::chrono::microseconds(0))},
         facts, {{signals_.fd(), [this] { return take_signal(); }}, {bootstrap_.doorbell_fd(), rung}},
         load_settings_);
     control_listener_.reset();
     spdlog::info("ready: {} ranks, {}, {}; listening on {}", bootstrap_.info().num_ranks, name(config_.mode),
                  ops().description(), config_.socket);
-    std::optional<Enhancements> enhancements;
-    if (generation_) enhancements.emplace(*generating_tokenizer(), stop_tokens(), config_.enhance_slots);
     Leader({bootstrap_, *engine_, queue, control, status, metrics, enhancements ? &*enhancements : nullptr,
             [this] { look_around(); }},
            facts)
         .run();
     control.join();
     spdlog::info("stopped");
-  }
-
-  std::vector<std::int32_t> stop_tokens() const {
-    return stop_ids(generating().config, generating().generation,
-                    generating_tokenizer()->find("<end_of_turn>"));
   }
 
   void look_around() {
@@ -342,18 +295,15 @@ class Rank {
   std::optional<UnixListener> control_listener_;  // rank 0
   std::optional<UnixListener> reader_listener_;   // publishers
   ChosenModel chosen_;                            // its weights until they are loaded
-  std::optional<ChosenModel> enhancer_;           // the same; where the settings name one
   TextConfig model_;
-  std::optional<Tokenizer> tokenizer_;           // rank 0, where the model has one
-  std::optional<Tokenizer> enhancer_tokenizer_;  // rank 0
+  std::optional<Tokenizer> tokenizer_;  // rank 0, where the model has one
   std::optional<Segment> segment_;
   RankDevice device_;
   Transport results_;
   std::shared_ptr<void> pinned_segment_;
   std::optional<Residency> residency_;
-  std::optional<Residency> enhancer_residency_;
-  std::optional<GenerationHost> generation_;  // where prompts can be continued
-  std::optional<ResultStore> store_;          // publishers
+  GeneratingModel generating_{config_, chosen_};
+  std::optional<ResultStore> store_;  // publishers
   std::optional<TextPublisher> texts_;
   std::optional<BatchRunner> runner_;
   std::optional<Engine> engine_;

@@ -23,6 +23,11 @@ Announcement sample() {
   job.prompts.push_back({{}, false, std::nullopt, "bad_token", "input_ids[0] is -1"});
   announcement.batch.jobs = {job, Job{}};
   announcement.batch.failures.push_back({5, "other", "deadline", "too late"});
+  SequenceStart start{21, 1, {2, 9, 9}, 1, PromptImage{1, {255, 0, 7}}, {}};
+  start.sampling.seed = 99;
+  announcement.generation = {{19, 20}, {start, SequenceStart{}}};
+  announcement.texts = {{30, "caption", 2, true, "a red fox", {}},
+                        {31, "", 0, false, "", {"deadline", "too late"}}};
   announcement.forget = {4, 7};
   return announcement;
 }
@@ -58,6 +63,29 @@ TEST_CASE("an announcement comes back as it was") {
   CHECK(out.batch.failures[0].code == "deadline");
 }
 
+TEST_CASE("sequences and texts come back as they were") {
+  const Announcement out = decode_announcement(encode_announcement(sample()));
+  CHECK(out.generation.ends == std::vector<JobId>{19, 20});
+  REQUIRE(out.generation.begins.size() == 2);
+  const SequenceStart& start = out.generation.begins[0];
+  CHECK(start.id == 21);
+  CHECK(start.replica == 1);
+  CHECK(start.ids == std::vector<std::int32_t>{2, 9, 9});
+  CHECK(start.num_generated == 1);
+  REQUIRE(start.image.has_value());
+  CHECK(start.image->first_row == 1);
+  CHECK(start.image->pixels == std::vector<std::uint8_t>{255, 0, 7});
+  CHECK(start.sampling == sample().generation.begins[0].sampling);
+  CHECK_FALSE(out.generation.begins[1].image.has_value());
+  REQUIRE(out.texts.size() == 2);
+  CHECK(out.texts[0].name == "caption");
+  CHECK(out.texts[0].readers == 2);
+  CHECK(out.texts[0].ok);
+  CHECK(out.texts[0].text == "a red fox");
+  CHECK_FALSE(out.texts[1].ok);
+  CHECK(out.texts[1].failure.code == "deadline");
+}
+
 TEST_CASE("an order comes back with its settings") {
   Announcement announcement;
   announcement.kind = AnnouncementKind::kOrder;
@@ -77,8 +105,8 @@ TEST_CASE("an announcement of unknown kind is refused") {
 
 TEST_CASE("heartbeat and stop are a few bytes") {
   for (AnnouncementKind kind : {AnnouncementKind::kHeartbeat, AnnouncementKind::kStop}) {
-    const std::vector<std::byte> bytes = encode_announcement({kind, {}, {}, {}});
-    CHECK(bytes.size() < 48);
+    const std::vector<std::byte> bytes = encode_announcement({kind, {}, {}, {}, {}, {}});
+    CHECK(bytes.size() < 64);
     CHECK(decode_announcement(bytes).kind == kind);
   }
 }

@@ -1,0 +1,57 @@
+#include "daemon/generating_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace gemmad {
+
+namespace {
+// Of a model that does nothing but continue prompts: more than a chunk of a prompt and than an image.
+constexpr std::int64_t kMostRows = 512;
+}  // namespace
+
+void GeneratingModel::choose(const Tokenizer* encoder_tokenizer, int rank, int num_ranks) {
+  tokenizer_ = encoder_tokenizer;
+  if (rank == 0) system_prompts_ = load_system_prompts(settings_);
+  separate_ = choose_enhancer(settings_);
+  if (!separate_) return;
+  make_shard_plan(separate_->config, settings_for_generation(shard_settings(settings_)), num_ranks);
+  if (rank != 0) return;
+  own_tokenizer_.emplace(Tokenizer::load(*separate_->tokenizer_file));
+  tokenizer_ = &*own_tokenizer_;
+}
+
+GenerationHost& GeneratingModel::start(const DeploymentParts& parts, Residency& encoder) {
+  std::optional<SeparateModel> separate;
+  if (separate_) {
+    // Its results are tokens, which take other ways.
+    residency_.emplace(DeploymentParts{parts.bootstrap, parts.ops, separate_->config, parts.links, parts.results,
+                                       nullptr, parts.places, std::nullopt, parts.num_threads,
+                                       std::min(parts.max_batch_tokens, kMostRows), parts.exchange_timeout,
+                                       parts.compute_timeout});
+    separate = {*residency_, {std::move(separate_->weights), nullptr}, settings_.weights_cache};
+  }
+  const VisionSource* const vision = model().vision ? &*model().vision : nullptr;
+  return host_.emplace(GeneratorParts{parts.bootstrap, parts.ops, model().config, vision,
+                                      settings_.enhance_slots, settings_.enhance_context,
+                                      parts.compute_timeout},
+                       encoder, std::move(separate));
+}
+
+EnhancerFacts GeneratingModel::facts() const {
+  return {separate_ ? settings_.enhancer_model : settings_.model, model().config.model_type,
+          model().config.vocab_size, model().vision.has_value()};
+}
+
+RenderPrompt GeneratingModel::chat() const {
+  std::optional<VisionConfig> vision;
+  if (model().vision) vision = model().vision->config;
+  return make_prompt_chat(*tokenizer_, model().config.vocab_size, vision, system_prompts_);
+}
+
+std::vector<std::int32_t> GeneratingModel::ends() const {
+  return stop_ids(model().config, model().generation, tokenizer_->find("<end_of_turn>"));
+}
+
+}  // namespace gemmad
