@@ -51,7 +51,9 @@ RenderPrompt GeneratingModel::chat() const {
 }
 
 std::vector<std::int32_t> GeneratingModel::ends() const {
-  return stop_ids(model().config, model().generation, tokenizer_->find("<end_of_turn>"));
+  const std::int32_t end_of_turn = tokenizer_->find("<end_of_turn>");
+  return stop_ids(model().config, model().generation,
+                  end_of_turn < 0 ? std::nullopt : std::optional(end_of_turn));
 }
 
 }  // namespace gemmad
