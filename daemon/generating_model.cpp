@@ -30,7 +30,7 @@ GenerationHost& GeneratingModel::start(const DeploymentParts& parts, Residency& 
                                        nullptr, parts.places, std::nullopt, parts.num_threads,
                                        std::min(parts.max_batch_tokens, kMostRows), parts.exchange_timeout,
                                        parts.compute_timeout});
-    separate = {*residency_, {std::move(separate_->weights), nullptr}, settings_.weights_cache};
+    separate.emplace(SeparateModel{*residency_, {separate_->weights, nullptr}, settings_.weights_cache});
   }
   const VisionSource* const vision = model().vision ? &*model().vision : nullptr;
   return host_.emplace(GeneratorParts{parts.bootstrap, parts.ops, model().config, vision,

@@ -46,7 +46,7 @@ class GeneratingModel {
 
   const DaemonConfig& settings_;
   const ChosenModel& encoder_;
-  std::optional<ChosenModel> separate_;  // its weights until the host has them
+  std::optional<ChosenModel> separate_;
   std::optional<Tokenizer> own_tokenizer_;
   const Tokenizer* tokenizer_ = nullptr;
   SystemPrompts system_prompts_;

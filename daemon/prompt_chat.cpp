@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/strict_json.h"
 #include "daemon/image/base64.h"
 #include "daemon/image/decode_image.h"
 #include "daemon/image/prompt_pixels.h"
