@@ -10,7 +10,7 @@ fi
 
 # PACKAGE, or PACKAGE:COMMAND where the command will do, wherever it came from.
 packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache pkg-config:pkg-config
-  libopenmpi-dev openmpi-bin:mpirun nlohmann-json3-dev libspdlog-dev catch2 libopenblas-dev
+  libopenmpi-dev openmpi-bin:mpirun nlohmann-json3-dev libspdlog-dev libutf8proc-dev catch2 libopenblas-dev
   python3:python3 python3-venv python3-numpy xz-utils:xz procps:pkill ca-certificates)
 
 is_installed() {

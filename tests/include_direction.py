@@ -36,6 +36,7 @@ EXTERNAL = [
      ["comm", "comm/reader", "comm/reader/example", "daemon", "daemon/ctl", "tests"]),
     (r"nlohmann/", "JSON",
      ["config", "comm", "comm/reader", "daemon", "daemon/model", "daemon/tokenizer", "daemon/ctl", "tests"]),
+    (r"utf8proc\.h$", "Unicode's tables", ["daemon/tokenizer"]),
     (r"spdlog/", "logging", ["comm", "daemon", "daemon/ctl", "tests"]),
 ]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

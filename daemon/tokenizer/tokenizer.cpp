@@ -1,5 +1,6 @@
 #include "daemon/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/tokenizer/added_tokens.h"
@@ -31,6 +32,27 @@ Vocabulary with_added_tokens(Vocabulary vocabulary, const std::vector<AddedToken
   return vocabulary;
 }
 
+/// Sorted.
+std::vector<std::int32_t> special_ids(const std::vector<AddedToken>& tokens) {
+  std::vector<std::int32_t> ids;
+  for (const AddedToken& token : tokens) {
+    if (token.special) ids.push_back(token.id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+/// Sorted by id.
+std::vector<std::pair<std::int32_t, std::uint8_t>> byte_ids(const Vocabulary& vocabulary) {
+  std::vector<std::pair<std::int32_t, std::uint8_t>> ids;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto value = static_cast<std::uint8_t>(byte);
+    ids.emplace_back(vocabulary.find(byte_piece(value)), value);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 }  // namespace
 
 struct Tokenizer::Parts {
@@ -39,12 +61,16 @@ struct Tokenizer::Parts {
         bos_id(file.bos_id),
         bpe(file.vocabulary, file.merges, std::move(file.pairs), file.spaces_to_meta),
         vocabulary(with_added_tokens(std::move(file.vocabulary), file.added_tokens)),
+        specials(special_ids(file.added_tokens)),
+        bytes(byte_ids(vocabulary)),
         added_tokens(std::move(file.added_tokens)) {}
 
   bool adds_bos;
   std::int32_t bos_id;
   Bpe bpe;
   Vocabulary vocabulary;  // every id has its piece here
+  std::vector<std::int32_t> specials;
+  std::vector<std::pair<std::int32_t, std::uint8_t>> bytes;
   AddedTokenMatcher added_tokens;
 };
 
@@ -89,6 +115,21 @@ std::size_t Tokenizer::vocab_size() const {
 
 std::string_view Tokenizer::piece(std::int32_t id) const {
   return parts_->vocabulary.piece(id);
+}
+
+std::int32_t Tokenizer::find(std::string_view piece) const {
+  return parts_->vocabulary.find(piece);
+}
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  return std::binary_search(parts_->specials.begin(), parts_->specials.end(), id);
+}
+
+std::optional<std::uint8_t> Tokenizer::byte_of(std::int32_t id) const {
+  const auto found =
+      std::lower_bound(parts_->bytes.begin(), parts_->bytes.end(), std::pair(id, std::uint8_t{0}));
+  if (found == parts_->bytes.end() || found->first != id) return std::nullopt;
+  return found->second;
 }
 
 }  // namespace gemmad

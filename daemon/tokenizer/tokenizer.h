@@ -1,10 +1,11 @@
-// Text to token ids, as tokenizer.json of the Gemma family says.
+// Text to token ids and what single ids stand for, as tokenizer.json of the Gemma family says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,15 @@ class Tokenizer {
   /// The text of a token as the file spells it ("▁the", "<0x0A>"); empty for an id that the file does not
   /// name or that is out of range. Lives as long as the tokenizer.
   std::string_view piece(std::int32_t id) const;
+
+  /// The id of a token as the file spells it; -1 when it names none so.
+  std::int32_t find(std::string_view piece) const;
+
+  /// True for control tokens, which decoded text leaves out: the added tokens that the file calls special.
+  bool is_special(std::int32_t id) const;
+
+  /// The byte that a byte piece ("<0x0A>") stands for; nothing for every other id.
+  std::optional<std::uint8_t> byte_of(std::int32_t id) const;
 
  private:
   struct Parts;
