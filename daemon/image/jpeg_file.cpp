@@ -1,9 +1,9 @@
 #include "daemon/image/jpeg_file.h"
 
-// jpeglib.h needs these two before it.
+// jpeglib.h needs these before it.
 #include <cstddef>
 #include <cstdio>
-//
+
 #include <jerror.h>
 #include <jpeglib.h>
 

@@ -14,6 +14,8 @@ namespace gemmad {
 RgbImage resize_to_long_side(const RgbImage& image, std::int64_t long_side);
 
 /// Pillow's resize with BILINEAR, which looks at all pixels that it shrinks. The aspect ratio is not kept.
+/// (Pillow 13 goes along y first where that is less work; it makes no difference where one side stays, as
+/// behind resize_to_long_side.)
 RgbImage resize_pillow(const RgbImage& image, std::int64_t height, std::int64_t width);
 
 }  // namespace gemmad

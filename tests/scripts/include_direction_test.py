@@ -12,7 +12,8 @@ from fake_tree import FakeTree  # noqa: E402
 
 HEADERS = ["config/c.h", "kernels/base/b.h", "kernels/k.h", "comm/m.h", "comm/collectives.h",
            "comm/shared_memory.h", "daemon/d.h",
-           "comm/reader/gemmad_reader.h", "daemon/model/w.h", "daemon/tokenizer/t.h", "daemon/ctl/x.h", "tests/support/s.h"]
+           "comm/reader/gemmad_reader.h", "daemon/model/w.h", "daemon/tokenizer/t.h", "daemon/image/i.h", "daemon/ctl/x.h",
+           "tests/support/s.h"]
 
 
 class Direction(FakeTree):
@@ -36,6 +37,7 @@ class Direction(FakeTree):
                              ("daemon/model/o.cpp", "kernels/k.h"), ("daemon/model/o.cpp", "comm/collectives.h"),
                              ("daemon/model/o.cpp", "comm/shared_memory.h"),
                              ("daemon/tokenizer/o.cpp", "config/c.h"), ("daemon/o.cpp", "daemon/model/w.h"),
+                             ("daemon/image/o.cpp", "kernels/base/b.h"), ("daemon/o.cpp", "daemon/image/i.h"),
                              ("daemon/o.cpp", "comm/m.h"), ("daemon/ctl/o.cpp", "comm/reader/gemmad_reader.h"),
                              ("daemon/ctl/o.cpp", "daemon/d.h"), ("tests/o.cpp", "daemon/ctl/x.h")]:
             with self.subTest(path=path, target=target):
@@ -49,6 +51,8 @@ class Direction(FakeTree):
                 ("comm", "daemon/model/w.h"), ("comm", "comm/reader/gemmad_reader.h"), ("daemon/model", "daemon/d.h"),
                 ("daemon/model", "daemon/tokenizer/t.h"), ("daemon/tokenizer", "daemon/model/w.h"),
                 ("daemon/model", "comm/m.h"), ("daemon", "daemon/ctl/x.h"), ("comm/reader/example", "comm/m.h"),
+                ("daemon/image", "config/c.h"), ("daemon/image", "kernels/k.h"), ("daemon/image", "comm/shared_memory.h"),
+                ("daemon/image", "daemon/d.h"), ("daemon/image", "daemon/model/w.h"), ("daemon/model", "daemon/image/i.h"),
                 ("daemon", "tests/support/s.h")]):
             with self.subTest(folder=folder, target=target):
                 path = f"{folder}/wrong{number}.cpp"
@@ -100,7 +104,8 @@ class Outside(FakeTree):
     def test_each_outside_header_has_its_places(self):
         for path, header in [("comm/bootstrap_mpi.cpp", "mpi.h"), ("comm/o.cpp", "sys/socket.h"),
                              ("daemon/model/o.cpp", "nlohmann/json.hpp"), ("daemon/o.cpp", "spdlog/spdlog.h"),
-                             ("kernels/cpu/o.cpp", "cblas.h"), ("tests/o.cpp", "sys/un.h")]:
+                             ("kernels/cpu/o.cpp", "cblas.h"), ("tests/o.cpp", "sys/un.h"),
+                             ("daemon/image/o.cpp", "png.h")]:
             with self.subTest(path=path, header=header):
                 self.assertEqual(self.finding(path, header), [])
 
@@ -109,7 +114,8 @@ class Outside(FakeTree):
                              ("daemon/o.cpp", "nccl.h"), ("kernels/o.cpp", "nlohmann/json_fwd.hpp"),
                              ("kernels/base/o.h", "nlohmann/json.hpp"), ("daemon/model/o.cpp", "sys/socket.h"),
                              ("kernels/o.cpp", "netinet/in.h"), ("config/o.cpp", "spdlog/spdlog.h"),
-                             ("daemon/tokenizer/o.cpp", "spdlog/fmt/fmt.h")]:
+                             ("daemon/tokenizer/o.cpp", "spdlog/fmt/fmt.h"), ("daemon/o.cpp", "jpeglib.h"),
+                             ("daemon/image/o.cpp", "nlohmann/json.hpp")]:
             with self.subTest(path=path, header=header):
                 self.assertEqual(len(self.finding(path, header)), 1)
 
