@@ -10,6 +10,10 @@
 namespace gemmad::cpu {
 namespace {
 
+// Up to here a product is worth less than what BLAS spends on putting its operands in order.
+constexpr std::int64_t kFewRows = 8;
+constexpr std::int64_t kTogether = 4;  // keys, so that sums do not wait for each other
+
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // scores[0, num_keys): of one query against a piece of the keys, of which it sees [first, last). Turns them
@@ -47,6 +51,79 @@ GEMMAD_MULTIVERSION void scale_row(const float* from, float factor, float* to, s
     to[i] = from[i] * factor;
 }
 
+GEMMAD_INLINE float dot(const float* a, const float* b, std::int64_t width) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < width; ++i)
+    sum += a[i] * b[i];
+  return sum;
+}
+
+// scores[row, key] = query . key, for few rows.
+GEMMAD_MULTIVERSION void multiply_few(const float* queries, std::int64_t num_rows, ConstMatrix keys,
+                                      std::int64_t num_keys, std::int64_t width, float* scores) {
+  std::int64_t key = 0;
+  for (; key + kTogether <= num_keys; key += kTogether) {
+    const float* const first = keys.data + key * keys.stride;
+    const float* const second = first + keys.stride;
+    const float* const third = second + keys.stride;
+    const float* const fourth = third + keys.stride;
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      const float* const query = queries + row * width;
+      float a = 0;
+      float b = 0;
+      float c = 0;
+      float d = 0;
+#pragma omp simd reduction(+ : a, b, c, d)
+      for (std::int64_t i = 0; i < width; ++i) {
+        a += query[i] * first[i];
+        b += query[i] * second[i];
+        c += query[i] * third[i];
+        d += query[i] * fourth[i];
+      }
+      float* const to = scores + row * num_keys + key;
+      to[0] = a;
+      to[1] = b;
+      to[2] = c;
+      to[3] = d;
+    }
+  }
+  for (; key < num_keys; ++key) {
+    for (std::int64_t row = 0; row < num_rows; ++row)
+      scores[row * num_keys + key] = dot(queries + row * width, keys.data + key * keys.stride, width);
+  }
+}
+
+// sums[row, :] += weights[row, key] value[key, :] over all keys, for few rows.
+GEMMAD_MULTIVERSION void add_few(const float* weights, std::int64_t num_rows, ConstMatrix values,
+                                 std::int64_t num_keys, std::int64_t width, float* sums) {
+  std::int64_t key = 0;
+  for (; key + kTogether <= num_keys; key += kTogether) {
+    const float* const first = values.data + key * values.stride;
+    const float* const second = first + values.stride;
+    const float* const third = second + values.stride;
+    const float* const fourth = third + values.stride;
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      const float* const weight = weights + row * num_keys + key;
+      float* const sum = sums + row * width;
+#pragma omp simd
+      for (std::int64_t i = 0; i < width; ++i)
+        sum[i] +=
+            (weight[0] * first[i] + weight[1] * second[i]) + (weight[2] * third[i] + weight[3] * fourth[i]);
+    }
+  }
+  for (; key < num_keys; ++key) {
+    const float* const value = values.data + key * values.stride;
+    for (std::int64_t row = 0; row < num_rows; ++row) {
+      const float weight = weights[row * num_keys + key];
+      float* const sum = sums + row * width;
+#pragma omp simd
+      for (std::int64_t i = 0; i < width; ++i)
+        sum[i] += weight * value[i];
+    }
+  }
+}
+
 void grow(std::vector<float>& values, std::int64_t count) {
   if (values.size() < static_cast<std::size_t>(count)) values.resize(static_cast<std::size_t>(count));
 }
@@ -75,6 +152,10 @@ void RunningAttention::set_query(std::int64_t row, const float* query, float sca
 }
 
 void RunningAttention::multiply_keys(ConstMatrix keys, std::int64_t num_keys) {
+  if (num_rows_ <= kFewRows) {
+    multiply_few(queries_.data(), num_rows_, keys, num_keys, width_, scores_.data());
+    return;
+  }
   gemm_nt(num_rows_, num_keys, width_, {queries_.data(), width_}, keys, false, {scores_.data(), num_keys});
 }
 
@@ -87,7 +168,13 @@ void RunningAttention::soften(std::int64_t row, std::int64_t num_keys, Seen seen
 }
 
 void RunningAttention::add_values(ConstMatrix values, std::int64_t num_keys) {
-  gemm_nn(num_rows_, width_, num_keys, {scores_.data(), num_keys}, values, has_sums_, {sums_.data(), width_});
+  if (num_rows_ <= kFewRows) {
+    if (!has_sums_) std::fill_n(sums_.begin(), num_rows_ * width_, 0.0f);
+    add_few(scores_.data(), num_rows_, values, num_keys, width_, sums_.data());
+  } else {
+    gemm_nn(num_rows_, width_, num_keys, {scores_.data(), num_keys}, values, has_sums_,
+            {sums_.data(), width_});
+  }
   has_sums_ = true;
 }
 
