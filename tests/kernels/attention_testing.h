@@ -28,47 +28,69 @@ inline HostSpans causal_spans(const std::vector<std::int64_t>& offsets) {
   return spans;
 }
 
-/// Softmax over the visible keys, one query at a time.
-inline std::vector<double> attention_reference(const std::vector<float>& qkv, const HostSpans& spans,
-                                               const AttentionParams& params) {
+/// What one query sees: rows [first, end) of the same qkv.
+struct SeenRows {
+  std::int64_t first;
+  std::int64_t end;
+};
+
+/// Softmax over the keys that row `query` of qkv [N, (H + 2K) S] sees. Appends H S values to `out`.
+inline void append_attention_row(const std::vector<float>& qkv, std::int64_t query, const SeenRows& seen,
+                                 const AttentionParams& params, std::vector<double>& out) {
   const HeadLayout& heads = params.heads;
   const std::int64_t width = heads.head_dim;
   const std::int64_t queries = heads.num_heads / heads.num_kv_heads;
   const auto row = [&](std::int64_t n, std::int64_t column) {
     return qkv.data() + n * heads.qkv_width() + column;
   };
-  std::vector<double> out(static_cast<std::size_t>(spans.num_rows() * heads.q_width()));
   std::vector<double> weights;
+  for (std::int64_t head = 0; head < heads.num_heads; ++head) {
+    const std::int64_t group = head / queries * (queries + 2) * width;
+    const float* const q = row(query, group + head % queries * width);
+    double largest = -INFINITY;
+    weights.clear();
+    for (std::int64_t key = seen.first; key < seen.end; ++key) {
+      double score = 0;
+      for (std::int64_t i = 0; i < width; ++i)
+        score += double{q[i]} * row(key, group + queries * width)[i];
+      weights.push_back(score * params.scale);
+      largest = std::max(largest, weights.back());
+    }
+    double sum = 0;
+    for (double& weight : weights)
+      sum += weight = std::exp(weight - largest);
+    out.resize(out.size() + static_cast<std::size_t>(width));
+    double* const to = out.data() + out.size() - width;
+    for (std::int64_t key = seen.first; key < seen.end; ++key) {
+      const float* value = row(key, group + (queries + 1) * width);
+      const double weight = weights[static_cast<std::size_t>(key - seen.first)] / sum;
+      for (std::int64_t i = 0; i < width; ++i)
+        to[i] += weight * value[i];
+    }
+  }
+}
+
+/// The same for all rows of packed sequences.
+inline std::vector<double> attention_reference(const std::vector<float>& qkv, const HostSpans& spans,
+                                               const AttentionParams& params) {
+  std::vector<double> out;
   for (std::int64_t query = 0; query < spans.num_rows(); ++query) {
     const auto n = static_cast<std::size_t>(query);
     const std::int64_t begin = spans.begins[n];
     const std::int64_t first = params.window == 0 ? begin : std::max(begin, query - params.window + 1);
     const std::int64_t end = spans.ends.empty() ? query + 1 : spans.ends[n];
-    for (std::int64_t head = 0; head < heads.num_heads; ++head) {
-      const std::int64_t group = head / queries * (queries + 2) * width;
-      const std::int64_t q_column = group + head % queries * width;
-      double largest = -INFINITY;
-      weights.clear();
-      for (std::int64_t key = first; key < end; ++key) {
-        double score = 0;
-        for (std::int64_t i = 0; i < width; ++i)
-          score += double{row(query, q_column)[i]} * row(key, group + queries * width)[i];
-        weights.push_back(score * params.scale);
-        largest = std::max(largest, weights.back());
-      }
-      double sum = 0;
-      for (double& weight : weights)
-        sum += weight = std::exp(weight - largest);
-      double* to = out.data() + query * heads.q_width() + head * width;
-      for (std::int64_t key = first; key < end; ++key) {
-        const float* value = row(key, group + (queries + 1) * width);
-        const double weight = weights[static_cast<std::size_t>(key - first)] / sum;
-        for (std::int64_t i = 0; i < width; ++i)
-          to[i] += weight * value[i];
-      }
-    }
+    append_attention_row(qkv, query, {first, end}, params, out);
   }
   return out;
+}
+
+/// How far a value of attention may be off, with inputs of about `size`. A score of size s is off by some s
+/// eps, which is the relative error of its weight; weights sum to 1 over values up to 5.
+inline double attention_limit(const OpTesting& testing, const AttentionParams& params, float size) {
+  const double score_size =
+      size * size * params.scale * std::sqrt(static_cast<double>(params.heads.head_dim)) * 5;
+  // Weights are rounded to the compute type, and so is their sum of values.
+  return ((8 + 2 * score_size) * kEps + 2 * testing.rounding()) * 5 * size;
 }
 
 inline std::vector<float> attend(OpTesting& testing, const std::vector<float>& qkv, const HostSpans& spans,
@@ -84,20 +106,15 @@ inline std::vector<float> attend(OpTesting& testing, const std::vector<float>& q
   return testing.get(out.view);
 }
 
-/// With values of about `size`. A score of size s is off by some s eps, which is the relative error of its
-/// weight; weights sum to 1 over values up to 5.
+/// With values of about `size`.
 inline Comparison compare_attention(const HostSpans& spans, const AttentionParams& params, float size,
                                     int num_threads) {
   OpTesting testing(num_threads);
   const std::vector<float> qkv =
       testing.rounded(random_values(spans.num_rows() * params.heads.qkv_width(), 7, size));
   const std::vector<float> actual = attend(testing, qkv, spans, params);
-  const double score_size =
-      size * size * params.scale * std::sqrt(static_cast<double>(params.heads.head_dim)) * 5;
-  // Weights are rounded to the compute type, and so is their sum of values.
-  const double limit = ((8 + 2 * score_size) * kEps + 2 * testing.rounding()) * 5 * size;
   return compare_elements({actual.data(), DType::kF32, {spans.num_rows(), params.heads.q_width()}},
-                          attention_reference(qkv, spans, params), limit, 0);
+                          attention_reference(qkv, spans, params), attention_limit(testing, params, size), 0);
 }
 
 }  // namespace gemmad
