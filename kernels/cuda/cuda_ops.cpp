@@ -34,7 +34,7 @@ struct Padding {
   std::int64_t step;
 };
 // Products of few rows cost as much as of more; of many, in proportion. So the steps grow, but stay under an
-// eighth of the rows from 128 on.
+// eighth of the rows from 128 on. The fewest have a kernel of their own (gemv.h), and go up to powers of two.
 constexpr std::array<Padding, 5> kPaddings{
     {{128, 16}, {512, 32}, {1024, 64}, {2048, 128}, {1'000'000'000, 512}}};
 
@@ -105,10 +105,11 @@ class CudaOps final : public Ops {
 
   std::int64_t padded_rows(std::int64_t rows) const override {
     if (rows <= cuda::kMostGemvRows)
-      return std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1)));
+      return static_cast<std::int64_t>(
+          std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1))));
     const auto padding =
         std::find_if(kPaddings.begin(), kPaddings.end(), [&](const Padding& p) { return rows <= p.most; });
-    return (std::max<std::int64_t>(rows, 1) + padding->step - 1) / padding->step * padding->step;
+    return (rows + padding->step - 1) / padding->step * padding->step;
   }
   std::int64_t padded_head_dim(std::int64_t head_dim) const override {
     const auto* size = std::find_if(kHeadDims.begin(), kHeadDims.end(),
