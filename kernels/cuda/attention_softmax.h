@@ -78,8 +78,9 @@ __device__ __forceinline__ void join_lines(Lines& lines, const float4& other, fl
 #pragma unroll
   for (int line = 0; line < 2; ++line) {
     const float highest = fmaxf(lines.max[line], other_max[line]);
-    keep[line] = exp2_fast(lines.max[line] - highest);
-    add[line] = exp2_fast(other_max[line] - highest);
+    const float reference = highest == -INFINITY ? 0.0f : highest;  // neither has seen a key
+    keep[line] = exp2_fast(lines.max[line] - reference);
+    add[line] = exp2_fast(other_max[line] - reference);
     lines.max[line] = highest;
     lines.sum[line] = lines.sum[line] * keep[line] + other_sum[line] * add[line];
   }

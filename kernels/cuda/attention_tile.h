@@ -2,12 +2,14 @@
 // there. The query heads that share a kv head are rows of one matrix ("lines": line r G + h is row r of a
 // tile, the h-th of G heads), so that each block of keys is read once for all of them. A tile is a run of
 // rows whatever sequences they belong to; what each line sees is masked. So the launch depends on shapes
-// alone. For .cu files.
+// alone. Keys and values are those of the rows themselves, or are in a cache: then all rows are of one
+// sequence, and keys are numbered by their positions in it. For .cu files.
 #pragma once
 
 #include <cuda.h>
 #include <cuda_bf16.h>
 
+#include <climits>
 #include <cstdint>
 
 #include "kernels/cuda/attention_softmax.h"
@@ -22,8 +24,9 @@ constexpr int kSlots = 5;   // blocks of keys or values on their way or in use
 // How a block of threads works: warpgroups that multiply, and one warp that copies. A warpgroup has 64 lines
 // and kColumns of the output; those that differ in columns alone compute the same scores, which is simpler
 // than to exchange them.
-template <int head_dim, int line_groups, int column_groups, int keys>
+template <int head_dim, int line_groups, int column_groups, int keys, bool cached = false>
 struct Tiling {
+  static constexpr bool kCached = cached;  // keys and values are in a cache
   static constexpr int kHeadDim = head_dim;
   static constexpr int kLineGroups = line_groups;
   static constexpr int kKeys = keys;                                      // of a block
@@ -45,8 +48,10 @@ struct Tiling {
 };
 
 struct Problem {
-  const int* begins;
-  const int* ends;  // null: a row sees up to itself
+  const int* begins;     // of packed sequences
+  const int* slots;      // with a cache; below 0: a row that sees nothing
+  const int* positions;  // with a cache
+  const int* ends;       // null, of packed sequences: a row sees up to itself
   __nv_bfloat16* out;
   int num_rows;
   int num_heads;
@@ -56,20 +61,25 @@ struct Problem {
   int tile_rows;
   unsigned inverse;  // divides lines by G: 2^16 / G, rounded up
   int window;
-  float scale;  // times log2 e: weights are powers of two
-  int ranks;    // thread blocks of a tile, which are a cluster: 1 or 2
+  float scale;   // times log2 e: weights are powers of two
+  int ranks;     // thread blocks of a tile, which are a cluster: 1 or 2
+  int capacity;  // positions of a slot of the cache, a multiple of a block of keys
 };
 
 // What a block of threads computes: G heads of rows from first_row, and of what they see, num_blocks blocks
 // of keys from first_key.
 struct Tile {
   int part;
-  int query_head, key_head;  // of a row of qkv; values are behind the keys
+  int query_head;            // of a row of qkv
+  int key_head, value_head;  // of a row of qkv or of the cache
   int first_row;
   int first_key;
-  // The last row sees from first_full, the first one up to end_full: so every row sees what is between.
+  // The last row sees from first_full, one up to end_full and none less: so every row sees what is between.
   int first_full, end_full;
   int num_blocks;
+  // With a cache. Its row of position 0; what some row of the tile sees: beyond may be anything.
+  int slot_row;
+  int first_seen, end_seen;
 
   // Whether some row does not see all keys of a block.
   template <int kKeys>
@@ -107,12 +117,35 @@ struct Turn {
   }
 };
 
-__device__ __forceinline__ int first_seen(const Problem& problem, int row, int begin) {
-  return problem.window > 0 ? max(begin, row - problem.window + 1) : begin;
+// What a row sees: nothing where first = end.
+struct Seen {
+  int first, end;
+};
+
+template <typename T>
+__device__ __forceinline__ Seen find_seen(const Problem& problem, int row) {
+  int begin = 0, own = row;
+  if constexpr (T::kCached) {
+    if (problem.slots[row] < 0) return {0, 0};
+    own = problem.positions[row];
+  } else {
+    begin = problem.begins[row];
+  }
+  if (problem.window > 0) begin = max(begin, own - problem.window + 1);
+  return {begin, problem.ends != nullptr ? problem.ends[row] : own + 1};
 }
 
-__device__ __forceinline__ int end_seen(const Problem& problem, int row) {
-  return problem.ends != nullptr ? problem.ends[row] : row + 1;
+// The ends of a tile's rows of a cache, by whole warps: they need not rise. Where some row is of no sequence,
+// there is nothing that every row sees.
+__device__ __forceinline__ void find_cached_ends(const Problem& problem, int last_row, Tile& tile) {
+  int least = INT_MAX, most = 0;
+  for (int row = tile.first_row + static_cast<int>(threadIdx.x % 32); row <= last_row; row += 32) {
+    const int end = problem.slots[row] < 0 ? 0 : problem.ends[row];
+    least = min(least, end);
+    most = max(most, end);
+  }
+  tile.end_full = __reduce_min_sync(~0u, least);
+  tile.end_seen = __reduce_max_sync(~0u, most);
 }
 
 // The last tiles come first: in a long sequence they may see the most keys. Of the blocks of keys that the
@@ -124,15 +157,28 @@ __device__ Tile find_tile(const Problem& problem, int rank) {
   Tile tile;
   tile.part = index % problem.parts;
   const int parts_of_group = problem.group / problem.tile_heads;
-  const int first_head = tile.part / parts_of_group * (problem.group + 2);
+  const int kv_head = tile.part / parts_of_group;
+  const int first_head = kv_head * (problem.group + 2);
   tile.query_head = first_head + tile.part % parts_of_group * problem.tile_heads;
-  tile.key_head = first_head + problem.group;
   tile.first_row = index / problem.parts * problem.tile_rows;
   const int last_row = min(tile.first_row + problem.tile_rows, problem.num_rows) - 1;
-  tile.first_key = first_seen(problem, tile.first_row, problem.begins[tile.first_row]);
-  tile.first_full = first_seen(problem, last_row, problem.begins[last_row]);
-  tile.end_full = end_seen(problem, tile.first_row);
-  const int blocks = (end_seen(problem, last_row) - tile.first_key + T::kKeys - 1) / T::kKeys;
+  const Seen first = find_seen<T>(problem, tile.first_row), last = find_seen<T>(problem, last_row);
+  tile.first_full = last.first;
+  if constexpr (T::kCached) {
+    find_cached_ends(problem, last_row, tile);
+    tile.key_head = kv_head;
+    tile.value_head = problem.num_heads / problem.group + kv_head;
+    tile.slot_row = max(problem.slots[tile.first_row], 0) * problem.capacity;
+    tile.first_seen = first.first;
+    tile.first_key = first.first / T::kKeys * T::kKeys;  // so no block reaches over a slot's end
+  } else {
+    tile.end_full = first.end;
+    tile.end_seen = last.end;
+    tile.key_head = first_head + problem.group;
+    tile.value_head = tile.key_head + 1;
+    tile.first_key = first.first;
+  }
+  const int blocks = (tile.end_seen - tile.first_key + T::kKeys - 1) / T::kKeys;
   const int share = (blocks + ranks - 1) / ranks;
   tile.first_key += rank * share * T::kKeys;
   tile.num_blocks = max(0, min(share, blocks - rank * share));
@@ -140,14 +186,15 @@ __device__ Tile find_tile(const Problem& problem, int rank) {
 }
 
 // This thread's lines are `line` and the eighth after it. Lines past the end see what the last row sees.
+template <typename T>
 __device__ Lines find_lines(const Problem& problem, const Tile& tile, int line) {
   Lines lines;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int tile_row = static_cast<int>(static_cast<unsigned>(line + 8 * i) * problem.inverse >> 16);
-    const int row = min(tile.first_row + tile_row, problem.num_rows - 1);
-    lines.first_key[i] = first_seen(problem, row, problem.begins[row]);
-    lines.num_keys[i] = static_cast<unsigned>(end_seen(problem, row) - lines.first_key[i]);
+    const Seen seen = find_seen<T>(problem, min(tile.first_row + tile_row, problem.num_rows - 1));
+    lines.first_key[i] = seen.first;
+    lines.num_keys[i] = static_cast<unsigned>(seen.end - seen.first);
   }
   return lines;
 }
@@ -169,6 +216,15 @@ __device__ __forceinline__ void prepare_barriers(const Places<T>& places) {
   hopper::publish_barriers();
 }
 
+// The row of the map that a key is in.
+template <typename T>
+__device__ __forceinline__ int row_of_key(const Problem& problem, const Tile& tile, int key) {
+  if constexpr (T::kCached)
+    return tile.slot_row + key % problem.capacity;
+  else
+    return key;
+}
+
 // By one thread. Rows past the matrix become zeros. Keys and values past those that the tile sees may come
 // too; their weights are zeros.
 template <typename T>
@@ -182,7 +238,7 @@ __device__ void copy_all(const Problem& problem, const Tile& tile, const CUtenso
     copy_box(places.queries + panel * T::kQueryPanelBytes, query_map, panel * kPanel, tile.query_head,
              tile.first_row, barrier);
     copy_box(places.block(0) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, tile.key_head,
-             tile.first_key, barrier);
+             row_of_key<T>(problem, tile, tile.first_key), barrier);
   }
   Turn turn;
   const auto copy_block = [&](int head, int block) {
@@ -190,16 +246,17 @@ __device__ void copy_all(const Problem& problem, const Tile& tile, const CUtenso
     hopper::wait(places.used(turn.slot), turn.parity ^ 1);
     const unsigned barrier = places.came(turn.slot);
     hopper::arrive_expecting(barrier, static_cast<int>(T::kBlockBytes));
+    const int row = row_of_key<T>(problem, tile, tile.first_key + block * T::kKeys);
 #pragma unroll 1
     for (int panel = 0; panel < T::kPanels; ++panel) {
-      copy_box(places.block(turn.slot) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, head,
-               tile.first_key + block * T::kKeys, barrier);
+      copy_box(places.block(turn.slot) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, head, row,
+               barrier);
     }
   };
 #pragma unroll 1
   for (int block = 0; block < tile.num_blocks; ++block) {
     if (block + 1 < tile.num_blocks) copy_block(tile.key_head, block + 1);
-    copy_block(tile.key_head + 1, block);
+    copy_block(tile.value_head, block);
   }
 }
 

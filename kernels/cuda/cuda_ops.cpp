@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemv.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/marks.h"
 #include "kernels/cuda/recordings.h"
@@ -23,18 +25,26 @@ using cuda::check_cuda;
 constexpr std::size_t kRecordedShapes = 16;
 constexpr std::int64_t kEfficientRows = 128;
 
+/// Heads of these sizes are fast.
+constexpr std::array<std::int64_t, 4> kHeadDims{64, 128, 256, 512};
+
 /// Up to `most` rows, batches are filled up to a multiple of `step`.
 struct Padding {
   std::int64_t most;
   std::int64_t step;
 };
 // Products of few rows cost as much as of more; of many, in proportion. So the steps grow, but stay under an
-// eighth of the rows from 128 on.
+// eighth of the rows from 128 on. The fewest have a kernel of their own (gemv.h), and go up to powers of two.
 constexpr std::array<Padding, 5> kPaddings{
     {{128, 16}, {512, 32}, {1024, 64}, {2048, 128}, {1'000'000'000, 512}}};
 
 cudaStream_t queue(Stream stream) {
   return static_cast<cudaStream_t>(stream.handle());
+}
+
+void check_table(const std::string& op, const ConstTensorView& table) {
+  if (table.dtype != DType::kBF16)
+    throw OpError(op + ": table is " + std::string(name(table.dtype)) + ", must come from make_table");
 }
 
 class CudaOps final : public Ops {
@@ -94,9 +104,17 @@ class CudaOps final : public Ops {
   }
 
   std::int64_t padded_rows(std::int64_t rows) const override {
+    if (rows <= cuda::kMostGemvRows)
+      return static_cast<std::int64_t>(
+          std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1))));
     const auto padding =
         std::find_if(kPaddings.begin(), kPaddings.end(), [&](const Padding& p) { return rows <= p.most; });
-    return (std::max<std::int64_t>(rows, 1) + padding->step - 1) / padding->step * padding->step;
+    return (rows + padding->step - 1) / padding->step * padding->step;
+  }
+  std::int64_t padded_head_dim(std::int64_t head_dim) const override {
+    const auto* size = std::find_if(kHeadDims.begin(), kHeadDims.end(),
+                                    [&](std::int64_t fast_size) { return fast_size >= head_dim; });
+    return size == kHeadDims.end() ? head_dim : *size;
   }
   std::int64_t efficient_rows() const override { return kEfficientRows; }
 
@@ -138,9 +156,7 @@ class CudaOps final : public Ops {
   }
   void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out,
                 Stream stream) override {
-    if (table.dtype != DType::kBF16)
-      throw OpError("embed: table is " + std::string(gemmad::name(table.dtype)) +
-                    ", must come from make_table");
+    check_table("embed", table);
     cuda::embed(ids, table, scale, out, queue(stream));
   }
   void do_rms_norm(ConstTensorView x, ConstTensorView weight, float eps, TensorView out,
@@ -166,6 +182,29 @@ class CudaOps final : public Ops {
   }
   void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream stream) override {
     cuda::geglu(gate_up, block, out, queue(stream));
+  }
+  void do_store_kv(ConstTensorView qkv, const HeadLayout& heads, const CacheRows& rows, TensorView cache,
+                   Stream stream) override {
+    cuda::store_kv(qkv, heads, rows, cache, queue(stream));
+  }
+  void do_attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                           const AttentionParams& params, TensorView out, Stream stream) override {
+    cuda::attention_cached(qkv, rows, cache, params, out, queue(stream));
+  }
+  void do_unembed(ConstTensorView x, ConstTensorView table, TensorView out, Stream stream) override {
+    check_table("unembed", table);
+    gemm_.run({{x, table, out}}, queue(stream));
+  }
+  void do_copy(TensorView dst, ConstTensorView src, Stream stream) override {
+    check_cuda(cudaMemcpyAsync(dst.data, src.data, src.size_bytes(), cudaMemcpyDeviceToDevice, queue(stream)),
+               "copy on the device");
+  }
+  void do_layer_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps,
+                     TensorView out, Stream stream) override {
+    cuda::layer_norm(x, weight, bias, eps, out, queue(stream));
+  }
+  void do_pool_squares(ConstTensorView x, std::int64_t k, TensorView out, Stream stream) override {
+    cuda::pool_squares(x, k, out, queue(stream));
   }
   void do_linear(const Linear& args, Stream stream) override { gemm_.linear(args, queue(stream)); }
   void do_gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums,

@@ -30,6 +30,30 @@ void attention_any(ConstTensorView qkv, const AttentionSpans& spans, const Atten
                    TensorView out, cudaStream_t stream);
 constexpr std::int64_t kMostHeadDim = 256;
 
+void store_kv(ConstTensorView qkv, const HeadLayout& heads, const CacheRows& rows, TensorView cache,
+              cudaStream_t stream);
+
+/// Rounds as attention() does. Fast for head_dim 64, 128 and 256, with qkv, cache and out aligned to 16
+/// bytes; many rows of a chunk only where the cache's P is a multiple of 64. Any other head_dim up to
+/// kMostHeadDim is slow; throws OpError beyond. `rows` no kernel writes: it is read before the kernel in
+/// front has ended. Of the cache, only what rows see matters: the rest may be NaN.
+void attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                      const AttentionParams& params, TensorView out, cudaStream_t stream);
+
+/// The same, reading keys and values for each row and kv head alone. head_dim is 64, 128 or 256, and all is
+/// aligned.
+void attention_decode(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                      const AttentionParams& params, TensorView out, cudaStream_t stream);
+
+/// The same for any even head_dim up to kMostHeadDim: slow.
+void attention_cached_any(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                          const AttentionParams& params, TensorView out, cudaStream_t stream);
+
+void layer_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps, TensorView out,
+                cudaStream_t stream);
+
+void pool_squares(ConstTensorView x, std::int64_t k, TensorView out, cudaStream_t stream);
+
 /// out = activation(sums + bias) + add. sums [N, C] F32; bias [C], add [N, C]: no data, nothing is added;
 /// out [N, C], may be `add`.
 void end_linear(ConstTensorView sums, ConstTensorView bias, Activation activation, ConstTensorView add,
