@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,7 @@
 #include "config/model_config.h"
 #include "config/processor_config.h"
 #include "config/quick_json.h"
+#include "config/vision_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
@@ -25,6 +27,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const gemmad::TextConfig config = gemmad::parse_model_config(text, "fuzz");
     if (config.layer_kinds.size() != static_cast<std::size_t>(config.num_layers)) std::abort();
+    const std::optional<gemmad::VisionConfig> vision = gemmad::parse_vision_config(text, "fuzz", config);
+    if (vision &&
+        vision->num_patches() != vision->tokens_per_image * vision->pool_size() * vision->pool_size())
+      std::abort();
   } catch (const gemmad::ConfigError&) {
   }
   try {
