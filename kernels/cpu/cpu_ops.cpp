@@ -25,6 +25,8 @@ class CpuOps final : public Ops {
       : memory_(memory ? std::move(memory) : std::make_shared<cpu::HostMemory>()),
         pool_(num_threads),
         attention_(pool_),
+        cached_attention_(pool_),
+        unembed_(pool_),
         linear_(pool_) {
     cpu::prepare_gemm();
     pool_.run(pool_.num_threads(), [](std::int64_t, int) { cpu::warm_up_gemm(); });
@@ -72,8 +74,7 @@ class CpuOps final : public Ops {
     }
   }
   void do_copy_to_host(TensorView host_dst, ConstTensorView src, Stream) override {
-    const std::int64_t count = src.shape.num_elements();
-    cpu::convert(pool_, host_dst, {src.data, src.dtype, 1, count, count});
+    convert_all(host_dst, src);
   }
   void do_embed(ConstTensorView ids, ConstTensorView table, float scale, TensorView out, Stream) override {
     cpu::embed(pool_, ids, table, scale, out);
@@ -105,6 +106,25 @@ class CpuOps final : public Ops {
   void do_geglu(ConstTensorView gate_up, std::int64_t block, TensorView out, Stream) override {
     cpu::geglu(pool_, gate_up, block, out);
   }
+  void do_store_kv(ConstTensorView qkv, const HeadLayout& heads, const CacheRows& rows, TensorView cache,
+                   Stream) override {
+    cpu::store_kv(pool_, qkv, heads, rows, cache);
+  }
+  void do_attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
+                           const AttentionParams& params, TensorView out, Stream) override {
+    cached_attention_.run(qkv, rows, cache, params, out);
+  }
+  void do_unembed(ConstTensorView x, ConstTensorView table, TensorView out, Stream) override {
+    unembed_.run(x, table, out);
+  }
+  void do_copy(TensorView dst, ConstTensorView src, Stream) override { convert_all(dst, src); }
+  void do_layer_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps,
+                     TensorView out, Stream) override {
+    cpu::layer_norm(pool_, x, weight, bias, eps, out);
+  }
+  void do_pool_squares(ConstTensorView x, std::int64_t k, TensorView out, Stream) override {
+    cpu::pool_squares(pool_, x, k, out);
+  }
   void do_linear(const Linear& args, Stream) override { linear_.run(args); }
   void do_gemm_sums(ConstTensorView x, ConstTensorView w, bool adds, TensorView sums, Stream) override {
     cpu::gemm_sums(pool_, x, w, adds, sums);
@@ -134,9 +154,16 @@ class CpuOps final : public Ops {
   }
 
  private:
+  void convert_all(TensorView dst, ConstTensorView src) {
+    const std::int64_t count = src.shape.num_elements();
+    cpu::convert(pool_, dst, {src.data, src.dtype, 1, count, count});
+  }
+
   std::shared_ptr<Memory> memory_;
   cpu::ThreadPool pool_;
   cpu::Attention attention_;
+  cpu::CachedAttention cached_attention_;
+  cpu::Unembed unembed_;
   cpu::Linear linear_;
 };
 

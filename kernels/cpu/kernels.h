@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/running_attention.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/ops.h"
 
@@ -62,6 +63,10 @@ void range_rows(ThreadPool& pool, ConstTensorView x, ConstTensorView rows, Const
 void fill_registers(ThreadPool& pool, ConstTensorView features, ConstTensorView bounds,
                     ConstTensorView registers, TensorView out);
 
+void layer_norm(ThreadPool& pool, ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps,
+                TensorView out);
+void pool_squares(ThreadPool& pool, ConstTensorView x, std::int64_t k, TensorView out);
+
 void gate_heads(ThreadPool& pool, TensorView x, ConstTensorView logits);
 
 /// Attention and the scratch memory that its threads need. Scratch grows with the largest head layout seen
@@ -80,21 +85,52 @@ class Attention {
     std::int64_t first_query;  // in the sequence
     std::int64_t num_queries;
   };
-  /// One thread's.
-  struct Scratch {
-    std::vector<float> queries;      // [rows, S]
-    std::vector<float> scores;       // [rows, keys of a block]
-    std::vector<float> accumulator;  // [rows, S]
-    std::vector<float> row_max;      // [rows]
-    std::vector<float> row_sum;      // [rows]
-  };
 
  private:
   void cut_into_blocks(const AttentionSpans& spans, const HeadLayout& heads, std::int64_t block_queries);
 
   ThreadPool& pool_;
-  std::vector<Scratch> scratch_;  // [num_threads]
+  std::vector<RunningAttention> running_;  // [num_threads]
   std::vector<Block> blocks_;
+};
+
+/// Throws OpError for rows outside the cache, before any work.
+void store_kv(ThreadPool& pool, ConstTensorView qkv, const HeadLayout& heads, const CacheRows& rows,
+              TensorView cache);
+
+/// Attention of rows whose keys and values are in a cache. Scratch grows as Attention's.
+class CachedAttention {
+ public:
+  explicit CachedAttention(ThreadPool& pool);
+
+  /// Throws OpError for rows outside the cache and for ends that are none, before any work.
+  void run(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache, const AttentionParams& params,
+           TensorView out);
+
+  /// Rows of the batch at positions of one sequence one after another, or rows of no sequence.
+  struct Block {
+    std::int64_t first_row;
+    std::int64_t num_rows;
+  };
+
+ private:
+  void cut_into_blocks(const CacheRows& rows, std::int64_t block_rows);
+
+  ThreadPool& pool_;
+  std::vector<RunningAttention> running_;  // [num_threads]
+  std::vector<Block> blocks_;
+};
+
+/// Ops::unembed and the scratch memory that its threads need. Scratch grows with the widest table seen.
+class Unembed {
+ public:
+  explicit Unembed(ThreadPool& pool);
+
+  void run(ConstTensorView x, ConstTensorView table, TensorView out);
+
+ private:
+  ThreadPool& pool_;
+  std::vector<std::vector<float>> panels_;  // [num_threads], each of some rows of the table
 };
 
 }  // namespace gemmad::cpu
