@@ -67,8 +67,8 @@ def send(connection, body):
 
 
 # What a rewritten prompt's reply tells.
-ENHANCED = {"job": 7, "text": "a better dog", "raw_text": '"a better dog', "tokens_in": 30, "tokens_out": 3, "tokens_per_s": 40.5,
-            "stop": "end", "ms": {"queue": 0.5, "prefill": 20.0, "decode": 50.0, "total": 71.0}}
+ENHANCED = {"job": 7, "text": "a better dog", "raw_text": '"a better dog', "tokens_in": 30, "tokens_out": 3,
+            "tokens_per_s": 40.5, "stop": "end", "ms": {"queue": 0.5, "prefill": 20.0, "decode": 50.0, "total": 71.0}}
 PIECES = [("a ", [5]), ("", [6]), ("better dog", [7, 8])]
 
 

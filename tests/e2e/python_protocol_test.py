@@ -206,7 +206,8 @@ class Enhancing(unittest.TestCase):
         options = {"system_prompt": "", "max_new_tokens": 9, "seed": 0, "temperature": 0.5, "top_k": 0, "top_p": 0.9,
                    "greedy": False, "no_repeat_ngram": 5, "clean": False, "name": "n", "readers": 2}
         self.client.enhance_t2v("a dog", deadline_s=1.5, **options)
-        self.assertEqual(self.fake.enhances, [{"id": 1, "op": "enhance_t2v", "prompt": "a dog", "deadline_ms": 1500, **options}])
+        self.assertEqual(self.fake.enhances,
+                         [{"id": 1, "op": "enhance_t2v", "prompt": "a dog", "deadline_ms": 1500, **options}])
         with self.assertRaises(TypeError):
             self.client.enhance_t2v("a dog", beams=2)
 
