@@ -10,6 +10,10 @@ namespace gemmad {
 /// Throws ClientError, CtlUsageError for a prompts file that is none, SystemError when saving fails.
 int encode_command(ControlClient& client, const CtlOptions& options);
 
+/// Has a prompt rewritten and prints the text. Throws ClientError, CtlUsageError without a prompt,
+/// ConfigError for a file that cannot be read.
+int enhance_command(ControlClient& client, const CtlOptions& options);
+
 /// Encodes the prompts of a file into files, as `options.encode_file` says. Its exit statuses are in the
 /// help. Throws ClientError or ReaderError when it cannot begin, CtlUsageError for what this daemon cannot do
 /// or a folder that does not fit, SystemError.

@@ -68,7 +68,7 @@ ControlClient ControlClient::connect(const std::string& socket, std::chrono::dur
   }
 }
 
-nlohmann::json ControlClient::call(const nlohmann::json& request) {
+nlohmann::json ControlClient::call(const nlohmann::json& request, const OnEvent& on_event) {
   const int id = next_id_;
   send(line_of(request));
   for (;;) {
@@ -76,7 +76,9 @@ nlohmann::json ControlClient::call(const nlohmann::json& request) {
     if (!reply.is_object()) throw ClientError("the daemon's reply is no JSON object");
     const auto reply_id = reply.find("id");
     // A reply without an id is about a request that the daemon could not read: there is only this one.
-    if (reply_id == reply.end() || reply_id->is_null() || *reply_id == id) return reply;
+    if (reply_id != reply.end() && !reply_id->is_null() && *reply_id != id) continue;
+    if (!reply.contains("event")) return reply;
+    if (on_event) on_event(reply);
   }
 }
 

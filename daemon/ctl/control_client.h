@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
@@ -22,9 +23,12 @@ class ControlClient {
   /// Connects and makes sure that the daemon answers; tries again until `wait` is over. Throws ClientError.
   static ControlClient connect(const std::string& socket, std::chrono::duration<double> wait);
 
+  /// Called with each event that comes before a reply.
+  using OnEvent = std::function<void(const nlohmann::json& event)>;
+
   /// Sends `request` (an object without "id") and returns the reply. Throws ClientError when the daemon goes
   /// away.
-  nlohmann::json call(const nlohmann::json& request);
+  nlohmann::json call(const nlohmann::json& request, const OnEvent& on_event = {});
 
   /// The two steps of a call() for those who time it. `request` as the line that exchange() sends.
   std::string line_of(const nlohmann::json& request);

@@ -5,6 +5,7 @@
 #include "comm/reader/gemmad_reader.h"
 #include "daemon/ctl/commands.h"
 #include "daemon/ctl/encode_fields.h"
+#include "daemon/ctl/enhance/enhance_fields.h"
 #include "daemon/ctl/read_json_file.h"
 #include "daemon/ctl/safetensors_writer.h"
 
@@ -27,6 +28,7 @@ json encode_request(const CtlOptions& options) {
   json request = encode_fields(options);
   request["prompts"] = std::move(prompts);
   request["return_input_ids"] = true;
+  if (options.enhances) request["enhance"] = enhance_fields(options.enhance);
   return request;
 }
 
@@ -107,7 +109,8 @@ bool everything_delivered(const json& reply) {
 
 int encode_command(ControlClient& client, const CtlOptions& options) {
   const json request = encode_request(options);
-  json reply = client.call(request);
+  json reply = client.call(request, print_tokens(options.json));
+  if (options.enhance.streams && !options.json) std::printf("\n");
   if (!reply.value("ok", false)) {
     std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
     if (options.json) std::printf("%s\n", reply.dump().c_str());
@@ -123,7 +126,13 @@ int encode_command(ControlClient& client, const CtlOptions& options) {
   if (options.json) {
     std::printf("%s\n", reply.dump().c_str());
   } else {
+    if (options.enhances && !options.enhance.streams)
+      std::printf("%s\n", reply["enhanced"]["text"].get<std::string>().c_str());
     print_table(request, reply, options.save_file);
+  }
+  if (options.enhances) {
+    std::fflush(stdout);
+    warn_of_stop(reply["enhanced"]);
   }
   return everything_delivered(reply) ? 0 : 1;
 }

@@ -19,6 +19,7 @@ int run(std::span<const char* const> arguments) {
         ControlClient::connect(options.socket, std::chrono::duration<double>(options.wait_ready_s));
     if (options.command == "encode") return encode_command(client, options);
     if (options.command == "encode-file") return encode_file_command(client, options);
+    if (options.command == "enhance") return enhance_command(client, options);
     if (options.command == "bench") return bench_command(client, options);
     if (options.command == "tokenize") return tokenize_command(client, options);
     return plain_command(client, options);

@@ -12,13 +12,16 @@ namespace gemmad {
 
 namespace {
 
-constexpr std::array kCommands = {"encode", "encode-file", "bench", "tokenize", "health",   "info", "metrics",
-                                  "cancel", "switch",      "sleep", "wake",     "shutdown", "help"};
+constexpr std::array kCommands = {"encode", "encode-file", "enhance",  "bench",  "tokenize",
+                                  "health", "info",        "metrics",  "cancel", "switch",
+                                  "sleep",  "wake",        "shutdown", "help"};
 // What bench takes beside its own options.
 constexpr std::array kSharedWithBench = {"--socket", "--wait-ready", "--json",   "--outputs",
                                          "--layers", "--modalities", "--prefer", "--deadline-ms"};
 constexpr std::array kSharedWithEncodeFile = {"--socket", "--wait-ready", "--json",        "--outputs",
                                               "--layers", "--prefer",     "--deadline-ms", "--rank"};
+constexpr std::array kSharedWithEnhance = {"--socket", "--wait-ready", "--json",
+                                           "--name",   "--readers",    "--deadline-ms"};
 constexpr std::array kSharedWithSwitch = {"--socket", "--wait-ready", "--json"};
 constexpr std::array kOfSwitch = {"--mode", "--strategy", "--ranks-per-replica", "--encoder-ranks"};
 
@@ -83,17 +86,18 @@ const std::map<std::string, SetOption>& options_with_value() {
 }
 
 bool has_value(const std::string& option) {
-  return options_with_value().contains(option) || is_bench_option(option) || is_encode_file_option(option);
+  return options_with_value().contains(option) || is_bench_option(option) || is_encode_file_option(option) ||
+         is_enhance_option(option);
 }
 
 void set_value(CtlOptions& options, const std::string& option, const std::string& value) {
   if (const auto general = options_with_value().find(option); general != options_with_value().end()) {
-    general->second(options, value);
-  } else if (is_bench_option(option)) {
-    set_bench_option(options.bench, option, value);
-  } else {
-    set_encode_file_option(options.encode_file, option, value);
+    return general->second(options, value);
   }
+  if (is_encode_file_option(option)) return set_encode_file_option(options.encode_file, option, value);
+  // Both have a seed, and the command may be named later.
+  if (is_enhance_option(option)) set_enhance_option(options.enhance, option, value);
+  if (is_bench_option(option)) set_bench_option(options.bench, option, value);
 }
 
 /// Whether `option` is one without a value; sets it then.
@@ -104,6 +108,10 @@ bool set_flag(CtlOptions& options, const std::string& option) {
     options.as_prompts = true;
   } else if (option == "--overwrite") {
     options.encode_file.overwrites = true;
+  } else if (option == "--enhance") {
+    options.enhances = true;
+  } else if (is_enhance_flag(option)) {
+    set_enhance_flag(options.enhance, option);
   } else {
     return false;
   }
@@ -121,6 +129,10 @@ void take_word(CtlOptions& options, const std::string& word) {
     options.encode_file.input = word;
     return;
   }
+  if (options.command == "enhance" && !options.enhance.prompt && word.rfind("--", 0) != 0) {
+    options.enhance.prompt = word;
+    return;
+  }
   if (!is_among(kCommands, word))
     throw CtlUsageError("unknown argument '" + word.substr(0, 64) + "'; see gemmactl help");
   if (!options.command.empty())
@@ -129,15 +141,22 @@ void take_word(CtlOptions& options, const std::string& word) {
 }
 
 /// Who measures, or switches, should hear of an option that does nothing.
-void check_use(const std::string& command, const std::vector<std::string>& given) {
+void check_use(const CtlOptions& options, const std::vector<std::string>& given) {
+  const std::string& command = options.command;
   for (const std::string& option : given) {
     const bool of_switch = is_among(kOfSwitch, option);
     const bool of_file = is_encode_file_option(option) || option == "--overwrite";
-    bool fits = !is_bench_option(option) && !of_switch && !of_file;
+    const bool of_enhance = is_enhance_option(option) || is_enhance_flag(option);
+    bool fits = !is_bench_option(option) && !of_switch && !of_file && !of_enhance && option != "--enhance";
+    if (command == "encode") fits = fits || option == "--enhance" || (of_enhance && options.enhances);
     if (command == "bench") fits = is_bench_option(option) || is_among(kSharedWithBench, option);
     if (command == "encode-file") fits = of_file || is_among(kSharedWithEncodeFile, option);
+    if (command == "enhance") fits = of_enhance || is_among(kSharedWithEnhance, option);
     if (command == "switch") fits = of_switch || is_among(kSharedWithSwitch, option);
-    if (!fits) throw CtlUsageError(option + " is no option of " + command + "; see gemmactl help");
+    if (!fits) {
+      const std::string without = command == "encode" && of_enhance ? " without --enhance" : "";
+      throw CtlUsageError(option + " is no option of " + command + without + "; see gemmactl help");
+    }
   }
 }
 
@@ -167,7 +186,7 @@ CtlOptions parse_ctl_options(std::span<const char* const> arguments) {
     }
   }
   if (options.command.empty()) throw CtlUsageError("no command; see gemmactl help");
-  check_use(options.command, given);
+  check_use(options, given);
   return options;
 }
 
@@ -182,12 +201,14 @@ std::string ctl_help_text() {
          "         [--modalities video,audio] [--save OUT.safetensors] [--name NAME] [--deadline-ms MS] "
          "[--rank "
          "R]\n"
-         "         [--prefer deal|split] [--readers N] [--json]\n"
+         "         [--prefer deal|split] [--readers N] [--enhance [OPTIONS OF enhance]] [--json]\n"
          "             encodes prompts; FILE.json is a list of strings or of {\"input_ids\": [...]}. Saved "
          "are\n"
          "             prompt.I.input_ids and prompt.I.TENSOR, read from rank R of this host (default 0).\n"
          "             --prefer: how adaptive is to spread it; --readers: how many will come for it at each "
          "segment.\n"
+         "             --enhance: the first prompt is rewritten before, and the text printed.\n" +
+         enhance_help_text() +
          "  encode-file IN.jsonl --out DIR [OPTIONS]\n"
          "             encodes a data set of prompts, each into a file of its own; see below\n"
          "  bench [OPTIONS]\n"
@@ -199,7 +220,7 @@ std::string ctl_help_text() {
          "  health, info, metrics\n"
          "             state of every rank; what is loaded and how; counters in Prometheus' format\n"
          "  cancel (--job N | --name NAME)\n"
-         "             gives up an encode that waits\n"
+         "             gives up an encode that waits, or an enhancement\n"
          "  switch [--mode sharded|batch_parallel|adaptive] [--strategy tensor|layer] [--ranks-per-replica "
          "N]\n"
          "         [--encoder-ranks 0,1|all]\n"

@@ -10,6 +10,7 @@
 
 #include "daemon/ctl/bench/bench_options.h"
 #include "daemon/ctl/encode_file/encode_file_options.h"
+#include "daemon/ctl/enhance/enhance_options.h"
 
 namespace gemmad {
 
@@ -52,6 +53,9 @@ struct CtlOptions {
   std::optional<std::int64_t> job;  // cancel
 
   SwitchOptions switched;
+
+  bool enhances = false;  // encode
+  EnhanceCtlOptions enhance;
 
   BenchOptions bench;
   EncodeFileOptions encode_file;

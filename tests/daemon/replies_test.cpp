@@ -101,7 +101,7 @@ TEST_CASE("an encode reply tells job, prompts, tensors and times") {
 TEST_CASE("a failed encode's reply is an error reply") {
   CompletedJob job;
   job.outcome.failure = {"deadline", "too late"};
-  const json reply = json::parse(encode_reply({"5", "", false, {}, {}}, job));
+  const json reply = json::parse(encode_reply({"5", "", false, {}, {}, {}}, job));
   CHECK(reply["ok"] == false);
   CHECK(reply["error"]["code"] == "deadline");
 }
@@ -113,6 +113,48 @@ TEST_CASE("ids come back only when asked for") {
   context.return_input_ids = true;
   context.input_ids = {{2, 5, 7}, {}};
   CHECK(json::parse(encode_reply(context, published()))["prompts"][0]["input_ids"] == json({2, 5, 7}));
+}
+
+EnhancementOutcome enhanced() {
+  EnhancementOutcome outcome;
+  outcome.id = 4;
+  outcome.ok = true;
+  outcome.text = "A dog";
+  outcome.raw_text = "\"A dog\xe2";  // cut inside a character
+  outcome.stop = StopReason::kEnd;
+  outcome.tokens_in = 30;
+  outcome.tokens_out = 3;
+  outcome.decode_ms = 50;
+  return outcome;
+}
+
+TEST_CASE("an encode reply tells of the prompt that was rewritten, where one was") {
+  EncodeContext context;
+  context.id = "1";
+  CHECK_FALSE(json::parse(encode_reply(context, published())).contains("enhanced"));
+  context.enhanced = enhanced_object(enhanced());
+  const json reply = json::parse(encode_reply(context, published()));
+  CHECK(reply["enhanced"]["text"] == "A dog");
+  CHECK(reply["enhanced"]["job"] == 4);
+  CHECK(reply["job"] == 9);
+  CHECK(reply["prompts"].size() == 2);
+}
+
+TEST_CASE("an enhancement's reply is JSON whatever was generated") {
+  const json reply = json::parse(enhance_reply({"1", "", {}}, enhanced()));
+  CHECK(reply["ok"] == true);
+  CHECK(reply["tokens_per_s"] == 40.0);
+  CHECK(reply["stop"] == "end");
+  CHECK_FALSE(reply.contains("name"));
+  EnhancementOutcome single = enhanced();
+  single.tokens_out = 1;
+  single.decode_ms = 0;
+  CHECK(json::parse(enhance_reply({"1", "n", {}}, single))["tokens_per_s"] == 0);
+}
+
+TEST_CASE("a token event may have tokens without text") {
+  CHECK(token_event("\"a\"", {1, {5, 6}, "x\n"}) == R"({"id":"a","event":"token","text":"x\n","ids":[5,6]})");
+  CHECK(token_event("1", {1, {5}, ""}) == R"({"id":1,"event":"token","text":"","ids":[5]})");
 }
 
 TEST_CASE("an order that was carried out is answered with how things stand now") {
@@ -168,6 +210,29 @@ TEST_CASE("info tells mode, model, costs and settings") {
   DaemonFacts without = facts();
   without.costs.reset();
   CHECK(info_fields(without)["costs"] == nullptr);
+}
+
+TEST_CASE("info tells what rewrites prompts, or that nothing does") {
+  DaemonFacts now = facts();
+  CHECK(info_fields(now)["enhance"] == nullptr);
+  now.enhancer = EnhancerFacts{"/m", "gemma3", 100, true};
+  const json enhance = info_fields(now)["enhance"];
+  CHECK(enhance["model"] == "/m");
+  CHECK(enhance["type"] == "gemma3");
+  CHECK(enhance["vision"] == true);
+  CHECK(enhance["slots"] == 4);
+  CHECK(enhance["context"] == 4096);
+}
+
+TEST_CASE("health and metrics tell how many prompts wait to be rewritten and how many are") {
+  LiveState state;
+  state.num_enhancements_waiting = 2;
+  state.num_enhancements_running = 3;
+  CHECK(health_fields(facts(), state)["enhancements"] == json({{"waiting", 2}, {"running", 3}}));
+  Metrics metrics;
+  set_gauges(metrics, facts(), state);
+  CHECK(metrics.text().find("gemmad_enhancements_waiting 2\n") != std::string::npos);
+  CHECK(metrics.text().find("gemmad_enhancements_running 3\n") != std::string::npos);
 }
 
 TEST_CASE("info tells where the weights come from, and of made ones how to make them again") {

@@ -66,6 +66,17 @@ def send(connection, body):
     connection.sendall(json.dumps(body).encode() + b"\n")
 
 
+# What a rewritten prompt's reply tells.
+ENHANCED = {"job": 7, "text": "a better dog", "raw_text": '"a better dog', "tokens_in": 30, "tokens_out": 3,
+            "tokens_per_s": 40.5, "stop": "end", "ms": {"queue": 0.5, "prefill": 20.0, "decode": 50.0, "total": 71.0}}
+PIECES = [("a ", [5]), ("", [6]), ("better dog", [7, 8])]
+
+
+def send_pieces(connection, request):
+    for text, ids in PIECES:
+        send(connection, {"id": request["id"], "event": "token", "text": text, "ids": ids})
+
+
 def greet(connection, fd, **changes):
     """As a rank's reader socket does. Keeps no descriptor."""
     line = json.dumps({"gemmad_reader": 1, "rank": 0, "segment_bytes": SEGMENT_BYTES, **changes}).encode() + b"\n"
@@ -79,7 +90,8 @@ def greet(connection, fd, **changes):
 class FakeDaemon:
     """One rank that answers every encode with the same tensors for each prompt. A context manager.
 
-    `tensors`: by name (dtype, shape, bytes). Remembers encode requests, and leases that are out.
+    `tensors`: by name (dtype, shape, bytes). Remembers requests to encode, to enhance and to cancel, and leases that are out.
+    Prompts are enhanced to ENHANCED; "hold" after its pieces, when it is cancelled.
     """
 
     def __init__(self, tensors, outputs, tokens, model_type="gemma4_unified"):
@@ -93,7 +105,7 @@ class FakeDaemon:
                                  "bytes": len(data)})
             self.content += data + bytes(-len(data) % 4096)
         self.segment_bytes = 4096 * 2 + len(self.content)
-        self.encodes, self.leases = [], set()
+        self.encodes, self.enhances, self.cancels, self.leases = [], [], [], set()
         self.servers = []
 
     def __enter__(self):
@@ -114,12 +126,22 @@ class FakeDaemon:
                                              "reader_socket": self.reader_socket}]})
             elif request["op"] == "encode":
                 self.encodes.append(request)
+                enhance = request.get("enhance")
+                if isinstance(enhance, dict) and enhance.get("stream"):
+                    send_pieces(connection, request)
                 send(connection, {"id": request["id"], "ok": True, "job": len(self.encodes), "cut": "deal", "bytes": 0,
-                                  "ms": {}, "prompts": []})
-            elif request["op"] == "enhance_t2v":
-                for piece in ("a ", "better dog"):
-                    send(connection, {"id": request["id"], "event": "token", "text": piece})
-                send(connection, {"id": request["id"], "ok": True, "text": "a better dog"})
+                                  "ms": {}, "prompts": [], **({"enhanced": ENHANCED} if enhance else {})})
+            elif request["op"] in ("enhance_t2v", "enhance_i2v"):
+                self.enhances.append(request)
+                if request.get("stream"):
+                    send_pieces(connection, request)
+                if request["prompt"] != "hold":
+                    send(connection, {"id": request["id"], "ok": True, **ENHANCED})
+            elif request["op"] == "cancel":
+                self.cancels.append(request)
+                send(connection, {"id": request["request"], "ok": False,
+                                  "error": {"code": "cancelled", "message": "it was cancelled"}})
+                send(connection, {"id": request["id"], "ok": True, "job": 7, "cancelled": True, "state": "ending"})
 
     def read(self, connection):
         greet(connection, make_segment(self.content, self.segment_bytes), segment_bytes=self.segment_bytes)

@@ -131,7 +131,7 @@ class HiddenStatesForLtx(DaemonTestCase):
     def test_a_daemon_that_cannot_enhance_says_so(self):
         with Client(self.daemon.socket) as client, self.assertRaises(RequestFailed) as raised:
             client.enhance_t2v("")
-        if raised.exception.code != "unknown_op":
+        if raised.exception.code != "no_enhancer":
             self.skipTest("this daemon can")
         pipeline = fake_ltx.Pipeline()
         self.install(pipeline)
@@ -245,6 +245,24 @@ class EmbeddingsForLtx(unittest.TestCase):
         self.addCleanup(install(pipeline, self.fake.socket)._encoder.close)
         pipeline.prompt_encoder(["a dog"], enhance_first_prompt=True)
         self.assertEqual(self.fake.encodes[0]["prompts"], ["a better dog"])
+        # LTX-2 cleans the text itself.
+        sent = self.fake.enhances[0]
+        self.assertEqual((sent["op"], sent["prompt"], sent["seed"], sent["clean"]), ("enhance_t2v", "a dog", 42, False))
+        image = torch.arange(24, dtype=torch.uint8).reshape(2, 4, 3)
+        pipeline.prompt_encoder(["a dog"], enhance_first_prompt=True, enhance_prompt_image=image)
+        self.assertEqual(self.fake.enhances[1]["image"]["shape"], [2, 4, 3])
+
+    def test_an_enhanced_prompt_may_have_other_limits(self):
+        builder = install(fake_ltx.Pipeline(model_type="gemma4_unified"), self.fake.socket)
+        self.addCleanup(builder._encoder.close)
+        encoder = builder.build()
+        text = encoder.enhance_t2v("a dog", max_new_tokens=9, system_prompt="Be short.", seed=3, static_cache=True)
+        self.assertEqual((text, type(text)), ("a better dog", str))
+        sent = self.fake.enhances[0]
+        self.assertEqual((sent["max_new_tokens"], sent["system_prompt"], sent["seed"]), (9, "Be short.", 3))
+        self.assertEqual(sent["deadline_ms"], 120000)
+        with self.assertRaises(FleetError):
+            encoder.enhance_i2v("a dog", torch.zeros(2, 4))
 
     def test_tensors_of_torch_are_views_and_copies(self):
         with Reader(self.fake.reader_socket) as reader, reader.acquire(1) as lease:

@@ -1,7 +1,9 @@
 """The Python package against servers that say what gemmad never would, and the protocol without any server."""
 
 import asyncio
+import base64
 import os
+import pickle
 import tempfile
 import threading
 import unittest
@@ -11,11 +13,12 @@ import numpy as np
 
 import fake_gemmad
 from fake_gemmad import FakeDaemon, FakeServer, greet, make_segment, requests, send
-from python_package import SOURCES  # noqa: F401  puts the package in reach
+from python_package import HAS_TORCH
 
 from gemmad_client import (AsyncClient, AsyncReader, Client, Disconnected, GemmadError, ProtocolError, Reader,
                            RequestFailed, Unresponsive)
 from gemmad_client import connection as connection_module
+from gemmad_client import requests as client_requests
 from gemmad_client.conversation import Conversation, Lines, milliseconds
 
 TENSOR = {"name": "hidden_states.0", "dtype": "F32", "shape": [4, 8], "offset": 4096, "bytes": 128}
@@ -180,18 +183,155 @@ class Control(FakeTestCase):
         with Client(self.path) as client, self.assertRaises(Unresponsive):
             client.encode(["a"], deadline_s=0.05)
 
+
+
+class Enhancing(unittest.TestCase):
+    def setUp(self):
+        self.fake = FakeDaemon({}, ["hidden_states"], 1)
+        self.fake.__enter__()
+        self.addCleanup(self.fake.__exit__)
+        self.client = Client(self.fake.socket)
+        self.addCleanup(self.client.close)
+
+    def test_a_rewritten_prompt_is_text_that_tells_how_it_came_about(self):
+        text = self.client.enhance_t2v("a dog")
+        self.assertEqual(text, "a better dog")
+        self.assertEqual((text.job, text.raw_text, text.tokens_in, text.tokens_out, text.stop),
+                         (7, '"a better dog', 30, 3, "end"))
+        self.assertEqual((text.tokens_per_s, text.ms["decode"]), (40.5, 50.0))
+        self.assertEqual(pickle.loads(pickle.dumps(text)).stop, "end")
+        self.assertEqual(self.fake.enhances, [{"id": 1, "op": "enhance_t2v", "prompt": "a dog"}])
+
+    def test_options_are_sent_where_they_are_given(self):
+        options = {"system_prompt": "", "max_new_tokens": 9, "seed": 0, "temperature": 0.5, "top_k": 0, "top_p": 0.9,
+                   "greedy": False, "no_repeat_ngram": 5, "clean": False, "name": "n", "readers": 2}
+        self.client.enhance_t2v("a dog", deadline_s=1.5, **options)
+        self.assertEqual(self.fake.enhances,
+                         [{"id": 1, "op": "enhance_t2v", "prompt": "a dog", "deadline_ms": 1500, **options}])
+        with self.assertRaises(TypeError):
+            self.client.enhance_t2v("a dog", beams=2)
+
     def test_text_that_comes_in_pieces_is_heard(self):
-        with FakeDaemon({}, ["hidden_states"], 1) as daemon, Client(daemon.socket) as client:
-            pieces = []
-            self.assertEqual(client.enhance_t2v("a dog", seed=1, on_token=pieces.append), "a better dog")
-            self.assertEqual("".join(pieces), "a better dog")
+        pieces = []
+        self.assertEqual(self.client.enhance_t2v("a dog", seed=1, on_token=pieces.append), "a better dog")
+        self.assertEqual("".join(pieces), "a better dog")
+        self.assertIs(self.fake.enhances[0]["stream"], True)
 
-            def fail(piece):
-                raise KeyError(piece)
+        def fail(piece):
+            raise KeyError(piece)
 
-            with self.assertRaises(KeyError):
-                client.enhance_t2v("a dog", on_token=fail)
-            self.assertEqual(client.info()["outputs"], ["hidden_states"])
+        with self.assertRaises(KeyError):
+            self.client.enhance_t2v("a dog", on_token=fail)
+        self.assertEqual(self.client.info()["outputs"], ["hidden_states"])
+
+    def test_an_image_goes_as_its_pixels(self):
+        image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+        self.client.enhance_i2v("a dog", image, seed=1)
+        sent = self.fake.enhances[0]
+        self.assertEqual((sent["op"], sent["prompt"], sent["seed"]), ("enhance_i2v", "a dog", 1))
+        self.assertEqual(sent["image"], {"shape": [2, 4, 3], "data": base64.b64encode(image.tobytes()).decode()})
+        self.client.enhance_i2v("a dog", image[:, ::2])
+        self.assertEqual(base64.b64decode(self.fake.enhances[1]["image"]["data"]), image[:, ::2].tobytes())
+
+    @unittest.skipUnless(HAS_TORCH, "torch is not installed")
+    def test_an_image_of_torch_goes_as_its_pixels(self):
+        import torch
+        image = torch.arange(24, dtype=torch.uint8).reshape(3, 2, 4).permute(1, 2, 0)
+        self.client.enhance_i2v("a dog", image)
+        self.assertEqual(self.fake.enhances[0]["image"]["shape"], [2, 4, 3])
+        self.assertEqual(base64.b64decode(self.fake.enhances[0]["image"]["data"]), image.contiguous().numpy().tobytes())
+
+    def test_an_image_goes_as_its_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "i.png"
+            file.write_bytes(b"\x89PNG")
+            for image in (file, str(file), b"\x89PNG", bytearray(b"\x89PNG")):
+                self.client.enhance_i2v("a dog", image)
+                self.assertEqual(self.fake.enhances[-1]["image"], {"file": base64.b64encode(b"\x89PNG").decode()})
+            with self.assertRaises(OSError):
+                self.client.enhance_i2v("a dog", Path(folder) / "none.png")
+
+    def test_an_image_that_is_none_is_refused_here(self):
+        for image in (np.zeros((2, 4), np.uint8), np.zeros((2, 4, 4), np.uint8), np.zeros((2, 4, 3), np.float32), None, 7):
+            with self.assertRaises(ValueError):
+                self.client.enhance_i2v("a dog", image)
+        self.assertEqual(self.fake.enhances, [])
+
+    def test_a_stream_gives_tokens_and_then_the_answer(self):
+        with self.client.stream(client_requests.enhance_t2v("a dog", seed=1)) as stream:
+            tokens = list(stream)
+            self.assertEqual([(token.text, list(token.ids)) for token in tokens], fake_gemmad.PIECES)
+            self.assertEqual(list(stream), [])
+            self.assertEqual(stream.result(), "a better dog")
+        self.assertEqual(self.fake.cancels, [])
+
+    def test_a_stream_that_is_left_is_cancelled(self):
+        with self.client.stream(client_requests.enhance_t2v("hold")) as stream:
+            self.assertEqual(next(stream).text, "a ")
+        with self.assertRaises(RequestFailed) as raised:
+            stream.result()
+        self.assertEqual(raised.exception.code, "cancelled")
+        self.assertEqual(self.fake.cancels[0]["request"], 1)
+
+    def test_a_stream_ends_with_the_connection(self):
+        stream = self.client.stream(client_requests.enhance_t2v("hold"))
+        self.assertEqual(len([next(stream), next(stream), next(stream)]), 3)
+        self.client.close()
+        with self.assertRaises(Disconnected):
+            next(stream)
+
+    def test_an_encode_tells_of_the_prompt_that_was_rewritten(self):
+        reply = self.client.encode(["a dog", "a cat"], enhance=True)
+        self.assertEqual((reply.enhanced, reply.enhanced.stop), ("a better dog", "end"))
+        self.assertIs(self.fake.encodes[0]["enhance"], True)
+        self.assertIsNone(self.client.encode(["a dog"]).enhanced)
+        self.assertIsNone(self.client.encode(["a dog"], enhance=False).enhanced)
+        self.assertNotIn("enhance", self.fake.encodes[1])
+        self.assertNotIn("enhance", self.fake.encodes[2])
+        pieces = []
+        self.client.encode(["a dog"], enhance={"seed": 3, "image": b"PNG", "top_k": None}, on_token=pieces.append)
+        self.assertEqual(self.fake.encodes[3]["enhance"], {"seed": 3, "image": {"file": "UE5H"}, "stream": True})
+        self.assertEqual("".join(pieces), "a better dog")
+        with self.client.stream(client_requests.encode(["a dog"], enhance=True)) as stream:
+            self.assertEqual("".join(token.text for token in stream), "a better dog")
+            self.assertEqual(stream.result().enhanced, "a better dog")
+
+    def test_an_answer_that_makes_no_sense_is_told(self):
+        def talk(connection):
+            for request in requests(connection):
+                send(connection, {"id": request["id"], "ok": True, "text": "a"})
+
+        with tempfile.TemporaryDirectory() as folder:
+            server = FakeServer(Path(folder) / "s", talk)
+            self.addCleanup(server.close)
+            with Client(Path(folder) / "s") as client, self.assertRaises(ProtocolError):
+                client.enhance_t2v("a dog")
+
+    def test_asyncio_has_the_same(self):
+        async def talk():
+            async with AsyncClient(self.fake.socket) as client:
+                self.assertEqual((await client.enhance_t2v("a dog")).stop, "end")
+                self.assertEqual(await client.enhance_i2v("a dog", b"PNG"), "a better dog")
+                pieces = []
+                reply = await client.encode(["a dog"], enhance=True, on_token=pieces.append)
+                self.assertEqual((reply.enhanced, "".join(pieces)), ("a better dog", "a better dog"))
+                async with client.stream(client_requests.enhance_t2v("a dog")) as stream:
+                    self.assertEqual([token.text async for token in stream], ["a ", "", "better dog"])
+                    self.assertEqual(await stream.result(), "a better dog")
+                self.assertEqual(self.fake.cancels, [])
+                async with client.stream(client_requests.enhance_t2v("hold")) as stream:
+                    async for token in stream:
+                        self.assertEqual(token.text, "a ")
+                        break
+                self.assertEqual((await client.info())["outputs"], ["hidden_states"])
+                self.assertEqual(len(self.fake.cancels), 1)
+                with self.assertRaises(RequestFailed):
+                    async with client.stream(client_requests.enhance_t2v("hold")) as stream:
+                        await client.cancel(request=stream._number)
+                        async for token in stream:
+                            pass
+
+        asyncio.run(talk())
 
 
 class Segments(FakeTestCase):

@@ -11,12 +11,13 @@ from .errors import (ConnectError, DeadlineExceeded, Disconnected, GemmadError, 
                      UnknownOperation, Unresponsive)
 from .lease import Lease, LeasedPrompt, LeasedTensor
 from .reader import Reader
-from .replies import EncodeReply, PromptReply, TensorInfo, TokenizedText
+from .replies import EncodeReply, EnhancedText, PromptReply, TensorInfo, Token, TokenizedText
 from .requests import Prompt, Request
+from .streams import TokenStream
 
 __all__ = [
     "AsyncClient", "AsyncReader", "Client", "ConnectError", "DeadlineExceeded", "Disconnected", "EncodeReply",
-    "GemmadError", "Lease", "LeaseEnded", "LeasedPrompt", "LeasedTensor", "Pending", "Prompt", "PromptReply",
-    "ProtocolError", "Reader", "Request", "RequestFailed", "TensorInfo", "TokenizedText", "UnknownOperation",
-    "Unresponsive",
+    "EnhancedText", "GemmadError", "Lease", "LeaseEnded", "LeasedPrompt", "LeasedTensor", "Pending", "Prompt",
+    "PromptReply", "ProtocolError", "Reader", "Request", "RequestFailed", "TensorInfo", "Token", "TokenStream",
+    "TokenizedText", "UnknownOperation", "Unresponsive",
 ]

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from . import requests
 from .connection import has_hung_up
@@ -20,6 +20,7 @@ from .fields import Json
 from .greeting import GREETING_S, Greeting
 from .lease import Lease
 from .reader import LateLease, acquire_request
+from .replies import Token, parse_token
 from .requests import Request
 from .segment import Segment
 
@@ -80,14 +81,23 @@ class AsyncConnection:
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         return cls(connection, conversation, reader, writer)
 
-    async def call(self, request: Request[T], on_late: Sink | None = None) -> T:
-        """Raises as the blocking side does. Where it is cancelled, a late answer goes to `on_late`."""
+    def begin(self, request: Request[T]) -> tuple[int, _Waiting]:
+        """Sends a request. The number that names it, and who waits."""
         self.owner.check()
         if self._over is not None:
             raise self._over
         waiting = _Waiting(request.on_event)
         number, line = self._conversation.request(request.op, request.fields, waiting)
         self._writer.write(line)
+        return number, waiting
+
+    async def call(self, request: Request[T], on_late: Sink | None = None) -> T:
+        """Raises as the blocking side does. Where it is cancelled, a late answer goes to `on_late`."""
+        number, waiting = self.begin(request)
+        return await self.end(request, number, waiting, on_late)
+
+    async def end(self, request: Request[T], number: int, waiting: _Waiting, on_late: Sink | None = None) -> T:
+        """The answer to a request that has begun."""
         limit_s = None if request.deadline_s is None else request.deadline_s + GRACE_S
         try:
             done, _ = await asyncio.wait({waiting.future}, timeout=limit_s)
@@ -178,6 +188,10 @@ class AsyncClient:
         """The answer to a request. Raises RequestFailed where the daemon refuses."""
         return await (await self._usable()).call(request)
 
+    def stream(self, request: Request[T]) -> AsyncTokenStream[T]:
+        """As Client.stream; it begins with `async with`."""
+        return AsyncTokenStream(self._usable, request)
+
     encode = _asks(requests.encode)
     tokenize = _asks(requests.tokenize)
     info = _asks(requests.info)
@@ -198,6 +212,48 @@ class AsyncClient:
                 self._connection = await AsyncConnection.open(
                     await connect(self._path, time.monotonic() + self._wait_s))
             return self._connection
+
+
+class AsyncTokenStream(Generic[T]):
+    """TokenStream for asyncio: `async with` sends the request and gives up what has not ended, `async for` gives Tokens."""
+
+    def __init__(self, usable: Callable[[], Coroutine[Any, Any, AsyncConnection]], request: Request[T]) -> None:
+        """Sends nothing yet."""
+        self._usable = usable
+        self._request = requests.streamed(request, self._take)
+        self._tokens: asyncio.Queue[Token | None] = asyncio.Queue()  # None: there are no more
+
+    def _take(self, event: Json) -> None:
+        self._tokens.put_nowait(parse_token(event))
+
+    async def __aenter__(self) -> AsyncTokenStream[T]:
+        self._connection = await self._usable()
+        self._number, self._waiting = self._connection.begin(self._request)
+        self._waiting.future.add_done_callback(lambda _: self._tokens.put_nowait(None))
+        self._end = asyncio.ensure_future(self._connection.end(self._request, self._number, self._waiting))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._waiting.future.done():
+            self._connection.post("cancel", {"request": self._number})
+        self._end.cancel()
+        with contextlib.suppress(asyncio.CancelledError, GemmadError):
+            await self._end
+
+    def __aiter__(self) -> AsyncTokenStream[T]:
+        return self
+
+    async def __anext__(self) -> Token:
+        token = await self._tokens.get()
+        if token is None:
+            self._tokens.put_nowait(None)
+            await self.result()
+            raise StopAsyncIteration
+        return token
+
+    async def result(self) -> T:
+        """Waits for the end."""
+        return await asyncio.shield(self._end)
 
 
 class AsyncReader:

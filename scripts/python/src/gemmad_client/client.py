@@ -15,6 +15,7 @@ from .conversation import Conversation
 from .endpoint import RETRY_EVERY_S, Attempt
 from .errors import Disconnected
 from .requests import Request
+from .streams import TokenStream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,6 +71,10 @@ class Client:
     def call(self, request: Request[T]) -> T:
         """The answer to a request. Raises RequestFailed where the daemon refuses."""
         return self.submit(request).result()
+
+    def stream(self, request: Request[T]) -> TokenStream[T]:
+        """Sends an enhancement (see gemmad_client.requests), or an encode that enhances, to hear its text as it comes."""
+        return TokenStream(self._usable(), request)
 
     encode = _asks(requests.encode)
     tokenize = _asks(requests.tokenize)

@@ -144,15 +144,16 @@ class Connection:
                     return False
         return True
 
-    def wait(self, pending: Pending[T]) -> None:
-        """Until the request has its answer or an error. At its deadline raises Unresponsive, and gives up the connection."""
+    def wait(self, pending: Pending[T], or_until: Callable[[], bool] = lambda: False) -> None:
+        """Until the request has its answer or an error, or `or_until` is true after an event. At its deadline raises
+        Unresponsive, and gives up the connection."""
         self.owner.check()
         deadline = pending.deadline
         while True:
             with self._turn:
-                while self._reading and not pending.done and not _is_over(deadline):
+                while self._reading and not pending.done and not or_until() and not _is_over(deadline):
                     self._turn.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                if pending.done:
+                if pending.done or or_until():
                     return
                 if _is_over(deadline):
                     break

@@ -35,6 +35,13 @@ def get_count(body: Json, key: str) -> int:
     return as_count(get(body, key), f"'{key}'")
 
 
+def get_number(body: Json, key: str) -> float:
+    value = get(body, key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise_protocol(f"'{key}' is no number")
+    return float(value)
+
+
 def get_flag(body: Json, key: str) -> bool:
     value = get(body, key)
     if not isinstance(value, bool):

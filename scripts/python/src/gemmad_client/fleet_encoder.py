@@ -15,11 +15,11 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from .client import Client
-from .errors import ConnectError, GemmadError, RequestFailed, UnknownOperation
+from .errors import ConnectError, GemmadError, RequestFailed
 from .fields import Json
 from .fleet import Fleet
 from .lease import Lease
@@ -33,7 +33,9 @@ SKEW_S = 30.0
 RETRY_EVERY_S = 0.1
 # With these a request was never taken: no reader hears of it.
 NEVER_TAKEN = {"bad_request", "unknown_op", "line_too_long", "duplicate_id", "too_many_prompts", "too_many_clients",
-               "queue_full", "name_in_use", "no_tokenizer"}
+               "queue_full", "name_in_use", "no_tokenizer", "no_enhancer", "no_vision"}
+# With these no prompt of this kind is ever rewritten.
+CANNOT_ENHANCE = {"unknown_op", "no_tokenizer", "no_enhancer", "no_vision"}
 # The error of the prompt without tokens. Text has at least BOS, so that no prompt of a pipeline has it.
 NO_TOKENS = "empty_prompt"
 
@@ -65,10 +67,12 @@ class FleetEncoder:
         self._readers = -(-self.fleet.local_world_size // len(sockets))
         self._reader = Reader(sockets[self.fleet.local_rank % len(sockets)], wait_s=wait_s)
 
-    def encode(self, prompts: Sequence[str], outputs: Sequence[str]) -> Lease:
-        """A lease on the result, in which every prompt is ok. Raises FleetError."""
-        name = self._name(prompts, outputs)
-        reason = self._ask(name, prompts, outputs) if self.fleet.rank == 0 else None
+    def encode(self, prompts: Sequence[str], outputs: Sequence[str],
+               enhance: bool | Mapping[str, Any] | None = None) -> Lease:
+        """A lease on the result, in which every prompt is ok. Raises FleetError. With `enhance` (see requests.encode; alike
+        on every rank) the first prompt is rewritten before: nothing need be shared for that."""
+        name = self._name(prompts, outputs, enhance is not None and enhance is not False)
+        reason = self._ask(name, prompts, outputs, enhance) if self.fleet.rank == 0 else None
         if reason is not None and self.fleet.world_size == 1:
             raise FleetError(f"gemmad: {reason}") from reason
         try:
@@ -127,24 +131,25 @@ class FleetEncoder:
             self._client = Client(self._path, wait_s=self._wait_s)
         return self._client
 
-    def _name(self, prompts: Sequence[str], outputs: Sequence[str]) -> str:
+    def _name(self, prompts: Sequence[str], outputs: Sequence[str], enhances: bool = False) -> str:
         """Other prompts have another name: ranks out of step wait in vain rather than read each other's results."""
-        content = json.dumps([list(prompts), list(outputs)]).encode()
+        content = json.dumps([list(prompts), list(outputs), enhances]).encode()
         return f"{self._session}-{next(self._count)}-{hashlib.sha256(content).hexdigest()[:16]}"
 
     # Rank 0's part.
 
-    def _ask(self, name: str, prompts: Sequence[str], outputs: Sequence[str]) -> Exception | None:
+    def _ask(self, name: str, prompts: Sequence[str], outputs: Sequence[str],
+             enhance: bool | Mapping[str, Any] | None) -> Exception | None:
         """Returns once all ranks can read the result, or will hear why not. The reason where nothing was computed."""
         try:
             self._connected().encode(prompts, outputs=outputs, name=name, readers=self._readers,
-                                     deadline_s=self._deadline_s)
+                                     deadline_s=self._deadline_s, enhance=enhance)
             return None
         except RequestFailed as error:
             if error.code not in NEVER_TAKEN:
                 return None  # the job failed, on every rank
             reason: Exception = error
-        except (GemmadError, UnicodeEncodeError) as error:
+        except (GemmadError, ValueError, OSError) as error:  # no UTF-8, an image that is none
             reason = error
         if self.fleet.world_size > 1:
             self._fail_by_name(name)
@@ -166,11 +171,12 @@ class FleetEncoder:
 
     def _ask_to_enhance(self, op: str, prompt: str, image: Any, options: Json) -> tuple[str, str]:
         try:
+            options = {"deadline_s": self._deadline_s, **options}
             request = enhance_t2v(prompt, **options) if op == "enhance_t2v" else enhance_i2v(prompt, image, **options)
-            return "text", self._connected().call(request)
-        except UnknownOperation:
-            return "unavailable", f"gemmad: this daemon does not know the operation {op}"
-        except (GemmadError, UnicodeEncodeError) as error:
+            return "text", str(self._connected().call(request))
+        except RequestFailed as error:
+            return "unavailable" if error.code in CANNOT_ENHANCE else "error", f"gemmad: {error}"
+        except (GemmadError, ValueError, OSError) as error:  # no UTF-8, an image that is none
             return "error", f"gemmad: {error}"
 
     # Failing alike.

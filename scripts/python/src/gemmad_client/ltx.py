@@ -56,7 +56,8 @@ class GemmadTextEncoder:
 
     def enhance_t2v(self, prompt: str, max_new_tokens: int | None = None, system_prompt: str | None = None,
                     seed: int | None = None, static_cache: bool = False) -> str:
-        """Raises EnhanceUnavailable where the daemon cannot. `static_cache` means nothing to gemmad."""
+        """The text as generated: LTX-2 cleans it. Alike on all ranks; `static_cache` means nothing to gemmad. Raises
+        FleetError, EnhanceUnavailable where the daemon cannot."""
         return self._encoder.enhance("enhance_t2v", prompt, None, _options(max_new_tokens, system_prompt, seed))
 
     def enhance_i2v(self, prompt: str, image: torch.Tensor, max_new_tokens: int | None = None,
@@ -173,4 +174,4 @@ def _check_model(builder: GemmadGemmaBuilder, expected: Any) -> None:
 
 
 def _options(max_new_tokens: int | None, system_prompt: str | None, seed: int | None) -> Json:
-    return {"max_new_tokens": max_new_tokens, "system_prompt": system_prompt, "seed": seed}
+    return {"max_new_tokens": max_new_tokens, "system_prompt": system_prompt, "seed": seed, "clean": False}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import RequestFailed
-from .fields import Json, as_object, get_count, get_counts, get_error, get_flag, get_objects, get_text, get
+from .fields import (Json, as_object, get, get_count, get_counts, get_error, get_flag, get_number, get_objects,
+                     get_text)
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,33 @@ class PromptReply:
     input_ids: tuple[int, ...] | None = None
 
 
+class EnhancedText(str):
+    """A rewritten prompt, and how it came about.
+
+    `raw_text` is as generated. `stop` is "end", "length" (max_new_tokens) or "repetition" (it went in circles, and was cut).
+    `tokens_per_s` is of the tokens after the first; `ms` tells where the time went.
+    """
+
+    job: int
+    raw_text: str
+    tokens_in: int
+    tokens_out: int
+    tokens_per_s: float
+    stop: str
+    ms: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of a stream: the tokens since the last one, and the text that they complete, which may be empty."""
+
+    text: str
+    ids: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class EncodeReply:
-    """All ranks have published the job. `ms` tells where the time went."""
+    """All ranks have published the job. `ms` tells where the time went; `enhanced` is the first prompt, if rewritten."""
 
     job: int
     name: str | None
@@ -39,6 +64,7 @@ class EncodeReply:
     size_bytes: int
     cut: str
     ms: dict[str, float]
+    enhanced: EnhancedText | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +86,16 @@ def _prompt(body: Json) -> PromptReply:
                        tensors, input_ids)
 
 
+def _times(body: Json) -> dict[str, float]:
+    return {key: float(value) for key, value in as_object(body.get("ms", {}), "'ms'").items()
+            if isinstance(value, (int, float))}
+
+
 def parse_encoded(body: Json) -> EncodeReply:
     name = get_text(body, "name") if "name" in body else None
-    times = {key: float(value) for key, value in as_object(body.get("ms", {}), "'ms'").items()
-             if isinstance(value, (int, float))}
+    enhanced = parse_enhanced(as_object(body["enhanced"], "'enhanced'")) if "enhanced" in body else None
     return EncodeReply(get_count(body, "job"), name, tuple(_prompt(prompt) for prompt in get_objects(body, "prompts")),
-                       get_count(body, "bytes"), get_text(body, "cut"), times)
+                       get_count(body, "bytes"), get_text(body, "cut"), _times(body), enhanced)
 
 
 def _tokenized(body: Json) -> TokenizedText:
@@ -91,8 +121,19 @@ def parse_cancelled(body: Json) -> bool:
     return get_flag(body, "cancelled")
 
 
-def parse_enhanced(body: Json) -> str:
-    return get_text(body, "text")
+def parse_enhanced(body: Json) -> EnhancedText:
+    text = EnhancedText(get_text(body, "text"))
+    text.job = get_count(body, "job")
+    text.raw_text = get_text(body, "raw_text")
+    text.tokens_in, text.tokens_out = get_count(body, "tokens_in"), get_count(body, "tokens_out")
+    text.tokens_per_s = get_number(body, "tokens_per_s")
+    text.stop = get_text(body, "stop")
+    text.ms = _times(body)
+    return text
+
+
+def parse_token(body: Json) -> Token:
+    return Token(get_text(body, "text"), get_counts(body, "ids"))
 
 
 def parse_nothing(body: Json) -> None:

@@ -5,14 +5,14 @@ Both clients have every one of them as a method of the same name and arguments.
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from . import replies
 from .conversation import milliseconds, without_nones
 from .fields import Json
+from .images import image_field
 
 T = TypeVar("T")
 # Text, or the ids of its tokens.
@@ -36,19 +36,51 @@ def _prompt(prompt: Prompt) -> Any:
 
 def encode(prompts: Sequence[Prompt], *, outputs: Sequence[str] | None = None, layers: Sequence[int] | None = None,
            name: str | None = None, readers: int | None = None, prefer: str | None = None,
-           deadline_s: float | None = None, return_input_ids: bool = False) -> Request[replies.EncodeReply]:
+           deadline_s: float | None = None, return_input_ids: bool = False,
+           enhance: bool | Mapping[str, Any] | None = None,
+           on_token: Callable[[str], None] | None = None) -> Request[replies.EncodeReply]:
     """Encodes prompts: answered when every rank has published the result.
 
     `outputs` are names of `info`'s list (hidden_states unless given), `layers` the hidden states to publish; `name` is
     what readers may acquire by, `readers` how many of each place will come; the result is given up at `deadline_s`.
+
+    With `enhance` the first prompt, which must be text, is rewritten before, as LTX-2's enhance_first_prompt does: True, or
+    a dict of enhance_t2v's options and `image`. `on_token` hears that text as enhance_t2v's does. The deadline is for both.
     """
     fields = without_nones({
         "prompts": [_prompt(prompt) for prompt in prompts],
         "outputs": None if outputs is None else list(outputs), "layers": None if layers is None else list(layers),
         "name": name, "readers": readers, "prefer": prefer,
-        "deadline_ms": None if deadline_s is None else max(1, milliseconds(deadline_s)),
-        "return_input_ids": return_input_ids or None})
-    return Request("encode", fields, replies.parse_encoded, deadline_s)
+        "deadline_ms": _deadline_ms(deadline_s), "return_input_ids": return_input_ids or None,
+        "enhance": _enhance_field(enhance, on_token)})
+    return Request("encode", fields, replies.parse_encoded, deadline_s, _hearing(on_token))
+
+
+def _deadline_ms(deadline_s: float | None) -> int | None:
+    return None if deadline_s is None else max(1, milliseconds(deadline_s))
+
+
+def _enhance_field(enhance: bool | Mapping[str, Any] | None, on_token: Callable[[str], None] | None) -> Any:
+    if not enhance and not isinstance(enhance, Mapping):
+        return None
+    options = without_nones(dict(enhance)) if isinstance(enhance, Mapping) else {}
+    if "image" in options:
+        options["image"] = image_field(options["image"])
+    if on_token is not None:
+        options["stream"] = True
+    return options or True
+
+
+def _hearing(on_token: Callable[[str], None] | None) -> Callable[[Json], None] | None:
+    """What hears the events of a stream for `on_token`."""
+    if on_token is None:
+        return None
+
+    def tell(event: Json) -> None:
+        if event.get("event") == "token":
+            on_token(replies.parse_token(event).text)
+
+    return tell
 
 
 def tokenize(texts: Sequence[str], *, as_prompts: bool = False) -> Request[tuple[replies.TokenizedText, ...]]:
@@ -72,7 +104,8 @@ def metrics() -> Request[str]:
 
 
 def cancel(*, job: int | None = None, name: str | None = None, request: int | None = None) -> Request[bool]:
-    """Gives up an encode, named by exactly one of the three (`request`: a Pending's id). False when it runs already."""
+    """Gives up an encode that waits, or an enhancement at any time, named by exactly one of the three (`request`: a
+    Pending's id). False for an encode that runs already. An enhancement's own answer tells whether it was in time."""
     return Request("cancel", without_nones({"job": job, "name": name, "request": request}), replies.parse_cancelled)
 
 
@@ -99,30 +132,44 @@ def shutdown() -> Request[None]:
     return Request("shutdown", {}, replies.parse_nothing)
 
 
-def _enhance(op: str, fields: Json, options: dict[str, Any], on_token: Callable[[str], None] | None) -> Request[str]:
-    def tell(event: Json) -> None:
-        if on_token is not None and isinstance(event.get("text"), str):
-            on_token(event["text"])
+def enhance_t2v(prompt: str, *, system_prompt: str | None = None, max_new_tokens: int | None = None,
+                seed: int | None = None, temperature: float | None = None, top_k: int | None = None,
+                top_p: float | None = None, greedy: bool | None = None, no_repeat_ngram: int | None = None,
+                clean: bool | None = None, name: str | None = None, readers: int | None = None,
+                deadline_s: float | None = None,
+                on_token: Callable[[str], None] | None = None) -> Request[replies.EnhancedText]:
+    """A better prompt for text to video: a str that also tells how it came about.
 
-    chosen = without_nones(options)
-    if on_token is not None:
-        chosen["stream"] = True
-    return Request(op, {**fields, **chosen}, replies.parse_enhanced, on_event=tell)
+    What is not given is as in LTX-2: its system prompt, 512 tokens at most, drawn with seed 10 at temperature 0.7 of the 50
+    likeliest. The same seed gives the same text; `greedy` draws nothing. `clean` False leaves the text as generated, without
+    LTX-2's clean_response. The text is readable by `name` like a result.
 
-
-def enhance_t2v(prompt: str, *, on_token: Callable[[str], None] | None = None, **options: Any) -> Request[str]:
-    """A better prompt for text to video. `options` as the daemon has them: system_prompt, max_new_tokens, seed ...
-
-    `on_token` hears the text piece by piece, on the thread that reads the socket; it must not use the client.
+    `on_token` hears the text as generated, piece by piece, on the thread that reads the socket; it must not use the client.
     """
-    return _enhance("enhance_t2v", {"prompt": prompt}, options, on_token)
+    fields = without_nones({
+        "prompt": prompt, "system_prompt": system_prompt, "max_new_tokens": max_new_tokens, "seed": seed,
+        "temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy, "no_repeat_ngram": no_repeat_ngram,
+        "clean": clean, "name": name, "readers": readers, "deadline_ms": _deadline_ms(deadline_s),
+        "stream": True if on_token is not None else None})
+    return Request("enhance_t2v", fields, replies.parse_enhanced, deadline_s, _hearing(on_token))
 
 
-def enhance_i2v(prompt: str, image: Any, *, on_token: Callable[[str], None] | None = None,
-                **options: Any) -> Request[str]:
-    """The same for image to video. `image` is uint8 [H, W, 3], of numpy or torch."""
-    height, width, channels = (int(extent) for extent in image.shape)
-    pixels = image.cpu().numpy() if hasattr(image, "cpu") else image
-    fields = {"prompt": prompt, "image": {"shape": [height, width, channels],
-                                          "data": base64.b64encode(pixels.tobytes()).decode()}}
-    return _enhance("enhance_i2v", fields, options, on_token)
+def enhance_i2v(prompt: str, image: Any, **options: Any) -> Request[replies.EnhancedText]:
+    """The same for image to video, with enhance_t2v's options. `image` is uint8 [H, W, 3] of numpy or torch, or a PNG or JPEG:
+    its path, or its bytes. Raises ValueError for another array, OSError for a file that cannot be read.
+
+    An image travels in the request's line, which the daemon bounds (max_line_bytes, 8 MiB unless configured): one far larger
+    than 896 pixels, to which LTX-2 scales it anyway, should be scaled before.
+    """
+    request = enhance_t2v(prompt, **options)
+    return replace(request, op="enhance_i2v", fields={**request.fields, "image": image_field(image)})
+
+
+def streamed(request: Request[T], on_event: Callable[[Json], None]) -> Request[T]:
+    """An enhancement, or an encode that enhances, whose events somebody else hears."""
+    fields = dict(request.fields)
+    if request.op != "encode":
+        fields["stream"] = True
+    elif "enhance" in fields:
+        fields["enhance"] = {**(fields["enhance"] if isinstance(fields["enhance"], dict) else {}), "stream": True}
+    return replace(request, fields=fields, on_event=on_event)
