@@ -71,7 +71,8 @@ struct CacheRows {
   ConstTensorView slots;      // [N] I32; below 0: a row of no sequence, which stores nothing and sees nothing
   ConstTensorView positions;  // [N] I32; of the row in its sequence, from 0
   ConstTensorView ends;       // [N] I32; the first position that the row does not see, above its own
-  /// The caller's word: all rows are of one slot, at positions one after another. Devices may be faster then.
+  /// The caller's word: all rows are of one slot, at positions one after another, but for rows of no sequence
+  /// at the end. Devices may be faster then.
   bool is_chunk = false;
 };
 
@@ -184,7 +185,8 @@ class Ops : public Device {
 
   /// As attention(), with keys and values from the cache: row n sees the positions from max(0, positions[n] -
   /// window + 1) (without a window from 0) to ends[n] of its slot, all of which are stored there, its own
-  /// too. Between the first and the last that it sees lie less than P. Rows of no sequence become zeros.
+  /// too. Between the first and the last that it sees lie less than P. Rows of no sequence become zeros. What
+  /// the cache holds elsewhere may be anything, NaN too.
   void attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTensorView cache,
                         const AttentionParams& params, TensorView out, Stream stream);
 

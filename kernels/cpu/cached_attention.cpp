@@ -42,7 +42,7 @@ struct Rows {
 void check_rows(const char* op, const CacheRows& cache_rows, ConstTensorView cache) {
   const Rows rows(cache_rows);
   for (std::int64_t n = 0; n < cache_rows.slots.shape[0]; ++n) {
-    if (cache_rows.is_chunk && n > 0 && !rows.goes_on(n)) {
+    if (cache_rows.is_chunk && n > 0 && rows.slots[n] >= 0 && !rows.goes_on(n)) {
       throw OpError(std::string(op) + ": row " + std::to_string(n) +
                     " is not the one behind the row before, must be in a chunk");
     }

@@ -11,11 +11,15 @@ namespace gemmad {
 
 namespace {
 
+// Positions of a slot come in such blocks: devices read them so.
+constexpr std::int64_t kBlock = 64;
+
 Shape layer_shape(const TextConfig& config, std::int64_t layer, const HeadLayout& heads,
                   const KvCacheLimits& limits) {
   const bool slides = config.layer_kinds[static_cast<std::size_t>(layer)] == LayerKind::kSliding;
   const std::int64_t seen = slides ? config.sliding_window + limits.max_chunk_rows - 1 : limits.context;
-  return {limits.num_slots, std::min(limits.context, seen), 2 * heads.kv_width()};
+  const std::int64_t positions = std::min(limits.context, seen);
+  return {limits.num_slots, (positions + kBlock - 1) / kBlock * kBlock, 2 * heads.kv_width()};
 }
 
 std::vector<TensorView> cut_layers(MemoryCutter& cutter, const TextConfig& config, Range layer_range,
