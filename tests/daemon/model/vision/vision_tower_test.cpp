@@ -16,8 +16,10 @@
 namespace gemmad {
 namespace {
 
-// LIMIT_COMMENT
-constexpr double kLimit = 2e-6;
+// Relative L2 error of the whole and of each row. A plain fp32 computation is off by 3e-7 in the worst row,
+// the reference itself by 1e-7; without its eps the projector's norm costs 9e-7, the layer norms cost 2e-6,
+// and any other deviation that is known costs 1e-4 or more.
+constexpr double kLimit = 7e-7;
 
 /// A tower of 8 layers: three steps, the last of two.
 VisionConfig deep_config() {
