@@ -181,6 +181,16 @@ std::vector<SequenceNews> Generator::decode(const Pass& pass) {
   return news;
 }
 
+std::uint64_t Generator::size_bytes() const {
+  if (!part_) return 0;
+  std::uint64_t tower = 0;
+  if (part_->tower) {
+    tower = part_->tower->weights().size_bytes() +
+            VisionTower::size_bytes(parts_.vision->config, parts_.ops);
+  }
+  return part_->cache.size_bytes() + part_->decoder.size_bytes() + part_->head.size_bytes() + tower;
+}
+
 StepReport Generator::exchange(const std::vector<SequenceNews>& news, const std::string& error) {
   NewsRecord mine;
   mine.count = static_cast<std::uint32_t>(std::min(news.size(), kMostNews));

@@ -47,8 +47,6 @@ class Generator {
 
   /// Bytes of device memory that it has taken.
   std::uint64_t size_bytes() const;
-  /// What a generator will take of this rank, without the vision tower.
-  static std::uint64_t size_bytes(const GeneratorParts& parts, Deployment& deployment);
 
  private:
   struct Part;

@@ -82,8 +82,9 @@ TEST_CASE("A chunk on the CPU must be one: rows of one slot at positions one aft
   Calls calls;
   calls.store({{1, 1}, {4, 5}, {5, 6}, true});
   calls.attend({{1, 1}, {4, 5}, {5, 6}, true});
+  calls.store({{1, -1}, {4, 0}, {5, 1}, true});  // filled up
   const Call bad = GENERATE(Call{{0, 1}, {4, 5}, {5, 6}, true}, Call{{1, 1}, {4, 6}, {5, 7}, true},
-                            Call{{1, 1}, {5, 4}, {6, 5}, true}, Call{{1, -1}, {4, 5}, {5, 6}, true});
+                            Call{{1, 1}, {5, 4}, {6, 5}, true}, Call{{-1, 1}, {4, 5}, {5, 6}, true});
   CHECK_THROWS_WITH(calls.store(bad),
                     "store_kv: row 1 is not the one behind the row before, must be in a chunk");
   CHECK_THROWS_AS(calls.attend(bad), OpError);

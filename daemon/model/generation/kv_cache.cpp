@@ -57,11 +57,4 @@ ConstTensorView KvCache::rope(LayerKind kind) const {
   return (kind == LayerKind::kSliding ? rope_sliding_ : rope_full_).view(dtype_, rope_shape_);
 }
 
-std::uint64_t KvCache::size_bytes(const TextConfig& config, Range layer_range, const HeadLayout& heads,
-                                  DType dtype, const KvCacheLimits& limits) {
-  MemoryCutter sizes(nullptr);
-  cut_layers(sizes, config, layer_range, heads, dtype, limits);
-  return sizes.most_bytes() + 2 * TensorView{nullptr, dtype, {limits.context, config.head_dim}}.size_bytes();
-}
-
 }  // namespace gemmad

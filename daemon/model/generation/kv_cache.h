@@ -32,8 +32,9 @@ class KvCache {
   ConstTensorView rope(LayerKind kind) const;
   const KvCacheLimits& limits() const { return limits_; }
 
-  static std::uint64_t size_bytes(const TextConfig& config, Range layer_range, const HeadLayout& heads,
-                                  DType dtype, const KvCacheLimits& limits);
+  std::uint64_t size_bytes() const {
+    return memory_.size_bytes() + rope_full_.size_bytes() + rope_sliding_.size_bytes();
+  }
 
  private:
   KvCacheLimits limits_;

@@ -47,6 +47,8 @@ class TextDecoder {
   void prefill(std::span<const CachedRow> rows, const std::optional<ImageRows>& image, PartLinks& links);
 
   const TextWeights& weights() const { return layers_.weights(); }
+  /// Of device memory; the cache and the workspace have their own.
+  std::uint64_t size_bytes() const { return inputs_.size_bytes(); }
 
  private:
   Activations stage(std::span<const CachedRow> rows);

@@ -7,11 +7,6 @@ namespace gemmad {
 
 namespace {
 
-/// Rows of the table that each slice works on: as many everywhere, so that the last ones may overlap.
-std::int64_t rows_of_slice(std::int64_t vocab_size, int num_slices) {
-  return (vocab_size + num_slices - 1) / num_slices;
-}
-
 std::size_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
   return TensorView{nullptr, dtype, {rows, columns}}.size_bytes();
 }
@@ -38,19 +33,9 @@ TextHead::TextHead(const TextConfig& config, const TextWeights& weights, const P
   if (num_slices > 1) assembled_.resize(matrix_bytes(max_rows, vocab_size_, dtype));
 }
 
-std::uint64_t TextHead::size_bytes(const TextConfig& config, const Place& place, std::int64_t max_rows,
-                                   DType dtype) {
-  if (place.stage != 0) return 0;
-  const auto num_slices = static_cast<std::uint64_t>(place.slices.count);
-  const std::uint64_t own =
-      matrix_bytes(max_rows, rows_of_slice(config.vocab_size, place.slices.count), dtype);
-  const std::uint64_t handed_back =
-      place.num_stages > 1 ? matrix_bytes(max_rows, config.hidden_size, dtype) : 0;
-  return handed_back + own + (num_slices > 1 ? num_slices * own : 0);
-}
-
+/// As many everywhere, so that those of the last slices may overlap.
 std::int64_t TextHead::slice_rows() const {
-  return rows_of_slice(vocab_size_, place_.slices.count);
+  return (vocab_size_ + place_.slices.count - 1) / place_.slices.count;
 }
 
 std::int64_t TextHead::slice_begin(int slice) const {

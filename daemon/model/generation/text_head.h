@@ -36,8 +36,8 @@ class TextHead {
   /// Those of one row, [V] of the compute type, on the host. Valid until the next run.
   ConstTensorView logits(std::int64_t row) const;
 
-  static std::uint64_t size_bytes(const TextConfig& config, const Place& place, std::int64_t max_rows,
-                                  DType dtype);
+  /// Of device memory.
+  std::uint64_t size_bytes() const { return rows_.size_bytes() + own_.size_bytes() + all_.size_bytes(); }
 
  private:
   std::int64_t slice_begin(int slice) const;
