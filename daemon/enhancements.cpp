@@ -35,7 +35,7 @@ void Enhancements::give_up(const FailureNotice& failure) {
 
 void Enhancements::restart(std::vector<std::int32_t> replicas) {
   replicas_ = std::move(replicas);
-  leaving_.clear();
+  // leaving_ stays: the ranks may have kept their memory, and ending one that they do not have does nothing.
   for (Open& open : open_) {
     open.replica.reset();
     open.is_begun = false;
@@ -54,7 +54,6 @@ GenerationOrder Enhancements::next_order(TimePoint now) {
       fail(here, "deadline", "its deadline passed after " + std::to_string(here.tokens_out) + " tokens");
   }
   GenerationOrder order;
-  order.ends = std::exchange(leaving_, {});
   for (Open& open : open_) {
     if (open.is_begun) continue;
     const std::optional<std::int32_t> replica = free_replica();
@@ -68,6 +67,8 @@ GenerationOrder Enhancements::next_order(TimePoint now) {
     start.ids.insert(start.ids.end(), open.generated.begin(), open.generated.end());
     order.begins.push_back(std::move(start));
   }
+  // With nothing to run this order goes nowhere.
+  if (has_running()) order.ends = std::exchange(leaving_, {});
   return order;
 }
 

@@ -38,8 +38,8 @@ class Enhancements {
   bool is_active() const { return !open_.empty() || !ended_.empty(); }
   bool has_running() const;
 
-  /// The next step: what has ended leaves, what waits takes the slots that are free, in the replica with the
-  /// fewest sequences. Those past their deadline end.
+  /// The next step, to be carried out where has_running() then: what has ended leaves, what waits takes the
+  /// slots that are free, in the replica with the fewest sequences. Those past their deadline end.
   GenerationOrder next_order(TimePoint now);
   /// What became of it. Returns the texts that have come on.
   std::vector<GeneratedPiece> hear(const StepReport& report, TimePoint now);
