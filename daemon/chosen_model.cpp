@@ -52,7 +52,8 @@ ChosenModel chosen_text(const DaemonConfig& settings, std::uint64_t seed, int nu
   } else {
     chosen.config = open_model_config(settings.model);
     chosen.tokenizer_file = find_tokenizer(settings.model);
-    const auto vision = load_vision_config(std::filesystem::path(settings.model) / "config.json", chosen.config);
+    const auto vision =
+        load_vision_config(std::filesystem::path(settings.model) / "config.json", chosen.config);
     if (vision) chosen.vision = {*vision, std::make_shared<const RandomVision>(*vision, seed, num_threads)};
   }
   chosen.weights = std::make_shared<const RandomWeights>(chosen.config, seed, num_threads);

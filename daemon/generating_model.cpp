@@ -26,17 +26,17 @@ GenerationHost& GeneratingModel::start(const DeploymentParts& parts, Residency& 
   std::optional<SeparateModel> separate;
   if (separate_) {
     // Its results are tokens, which take other ways.
-    residency_.emplace(DeploymentParts{parts.bootstrap, parts.ops, separate_->config, parts.links, parts.results,
-                                       nullptr, parts.places, std::nullopt, parts.num_threads,
+    residency_.emplace(DeploymentParts{parts.bootstrap, parts.ops, separate_->config, parts.links,
+                                       parts.results, nullptr, parts.places, std::nullopt, parts.num_threads,
                                        std::min(parts.max_batch_tokens, kMostRows), parts.exchange_timeout,
                                        parts.compute_timeout});
     separate.emplace(SeparateModel{*residency_, {separate_->weights, nullptr}, settings_.weights_cache});
   }
   const VisionSource* const vision = model().vision ? &*model().vision : nullptr;
-  return host_.emplace(GeneratorParts{parts.bootstrap, parts.ops, model().config, vision,
-                                      settings_.enhance_slots, settings_.enhance_context,
-                                      parts.compute_timeout},
-                       encoder, std::move(separate));
+  return host_.emplace(
+      GeneratorParts{parts.bootstrap, parts.ops, model().config, vision, settings_.enhance_slots,
+                     settings_.enhance_context, parts.compute_timeout},
+      encoder, std::move(separate));
 }
 
 EnhancerFacts GeneratingModel::facts() const {

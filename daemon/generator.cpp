@@ -68,6 +68,7 @@ Generator::Generator(const GeneratorParts& parts, Deployment& deployment)
   replica_ = part->replica;
   sequences_ = Sequences(parts.num_slots, chunk_rows(parts, part->workspace), image_tokens(parts));
   part_ = std::make_unique<Part>(parts, *part);
+  part_->head.tune();
 }
 
 Generator::~Generator() = default;
@@ -185,8 +186,7 @@ std::uint64_t Generator::size_bytes() const {
   if (!part_) return 0;
   std::uint64_t tower = 0;
   if (part_->tower) {
-    tower = part_->tower->weights().size_bytes() +
-            VisionTower::size_bytes(parts_.vision->config, parts_.ops);
+    tower = part_->tower->weights().size_bytes() + VisionTower::size_bytes(parts_.vision->config, parts_.ops);
   }
   return part_->cache.size_bytes() + part_->decoder.size_bytes() + part_->head.size_bytes() + tower;
 }

@@ -90,8 +90,7 @@ bool JobQueue::remove_order(std::uint64_t ticket) {
 JobQueue::Work JobQueue::take(std::int64_t max_tokens, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto until = Clock::now() + timeout;
-  for (auto now = Clock::now(); !has_work(now) && !is_drained() && now < until;
-       now = Clock::now()) {
+  for (auto now = Clock::now(); !has_work(now) && !is_drained() && now < until; now = Clock::now()) {
     if (now < expected_until_) {
       lock.unlock();
       std::this_thread::yield();

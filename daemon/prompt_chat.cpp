@@ -58,8 +58,8 @@ struct Chat {
     RenderedPrompt rendered;
     std::optional<ImageTokens> tokens;
     if (has_image) tokens = image_tokens(*vision);
-    EnhancePrompt chat = enhance_prompt(tokenizer, options.system_prompt.value_or(own), prompt,
-                                        tokens ? &*tokens : nullptr);
+    EnhancePrompt chat =
+        enhance_prompt(tokenizer, options.system_prompt.value_or(own), prompt, tokens ? &*tokens : nullptr);
     rendered.ids = std::move(chat.ids);
     const auto beyond =
         std::find_if(rendered.ids.begin(), rendered.ids.end(), [&](auto id) { return id >= vocab_size; });
@@ -68,7 +68,8 @@ struct Chat {
                                          ", the model has ids 0 to " + std::to_string(vocab_size - 1));
     }
     if (has_image)
-      rendered.image = {chat.first_soft_token.value(), prompt_pixels(decoded(*options.image), vision->image_size)};
+      rendered.image = {chat.first_soft_token.value(),
+                        prompt_pixels(decoded(*options.image), vision->image_size)};
     return rendered;
   }
 };

@@ -125,10 +125,18 @@ class Rank {
     device_ = make_device(config_, bootstrap_);
     results_ = bootstrap_.info().num_ranks == 1 ? one_rank_transport() : host_transport(bootstrap_);
     pin_segment();
-    const DeploymentParts parts{
-        bootstrap_, ops(), model_, device_.links, results_, device_.results ? &*device_.results : nullptr,
-        places_, processor_config(), compute_threads(config_, bootstrap_.info()), config_.batch_tokens,
-        exchange_timeout(), milliseconds(config_.compute_timeout_ms)};
+    const DeploymentParts parts{bootstrap_,
+                                ops(),
+                                model_,
+                                device_.links,
+                                results_,
+                                device_.results ? &*device_.results : nullptr,
+                                places_,
+                                processor_config(),
+                                compute_threads(config_, bootstrap_.info()),
+                                config_.batch_tokens,
+                                exchange_timeout(),
+                                milliseconds(config_.compute_timeout_ms)};
     residency_.emplace(parts);
     if (generating_.exists()) generating_.start(parts, *residency_);
     Residency::Origins origins{std::move(chosen_.weights), nullptr};

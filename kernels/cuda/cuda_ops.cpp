@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -11,7 +10,6 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/gemv.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/marks.h"
 #include "kernels/cuda/recordings.h"
@@ -34,9 +32,9 @@ struct Padding {
   std::int64_t step;
 };
 // Products of few rows cost as much as of more; of many, in proportion. So the steps grow, but stay under an
-// eighth of the rows from 128 on. The fewest have a kernel of their own (gemv.h), and go up to powers of two.
-constexpr std::array<Padding, 5> kPaddings{
-    {{128, 16}, {512, 32}, {1024, 64}, {2048, 128}, {1'000'000'000, 512}}};
+// eighth of the rows from 128 on.
+constexpr std::array<Padding, 6> kPaddings{
+    {{8, 8}, {128, 16}, {512, 32}, {1024, 64}, {2048, 128}, {1'000'000'000, 512}}};
 
 cudaStream_t queue(Stream stream) {
   return static_cast<cudaStream_t>(stream.handle());
@@ -104,9 +102,6 @@ class CudaOps final : public Ops {
   }
 
   std::int64_t padded_rows(std::int64_t rows) const override {
-    if (rows <= cuda::kMostGemvRows)
-      return static_cast<std::int64_t>(
-          std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 1))));
     const auto padding =
         std::find_if(kPaddings.begin(), kPaddings.end(), [&](const Padding& p) { return rows <= p.most; });
     return (rows + padding->step - 1) / padding->step * padding->step;

@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cuda/gemv.h"
 #include "kernels/cuda/hopper_gemm.h"
 #include "kernels/cuda/kernels.h"
 
@@ -35,17 +34,6 @@ std::filesystem::path plan_file(const std::filesystem::path& folder) {
 
 Product product_of(const GemmCall& call) {
   return {product_shape(call), call.geglu_block};
-}
-
-/// Few rows need no plan: there is one kernel for them.
-bool is_gemv(const GemmCall& call) {
-  const bool has_end = call.bias.data != nullptr || call.gelu || call.add.data != nullptr;
-  return !has_end && gemv_takes(call.x, call.w, call.y);
-}
-
-void run_gemv(const GemmCall& call, cudaStream_t stream) {
-  if (call.geglu_block > 0) return gemv_geglu(call.x, call.w, call.geglu_block, call.out, stream);
-  gemv(call.x, call.w, call.y, stream);
 }
 
 /// Measures from one point of a stream to another.
@@ -115,7 +103,6 @@ void Gemm::run(const GemmCall& call, cudaStream_t stream) {
                                         static_cast<std::size_t>(call.y.rows), stream),
                       "clear a product");
   }
-  if (is_gemv(call)) return run_gemv(call, stream);
   const Product product = product_of(call);
   const Ready* known = find_ready(product);
   if (known == nullptr) {
@@ -227,7 +214,6 @@ float Gemm::time(const GemmPlan& plan, const LtMatmul& matmul, GemmCall call,
 void Gemm::tune(GemmCall call, std::span<const ConstMatrixView> weights, cudaStream_t stream) {
   if (weights.empty() || call.y.rows == 0 || call.y.columns == 0 || call.x.shape[1] == 0) return;
   call.w = weights.front();
-  if (is_gemv(call)) return;
   const Product product = product_of(call);
   if (plans_.find(product)) return;
   const LtMatmul matmul(handle_, product.shape);

@@ -28,8 +28,8 @@ struct GemmCall : ProductOperands {
   TensorView out = {};
 };
 
-/// The products of the current device. Of few rows, they are computed as gemv.h does where it can; of others,
-/// a shape that was not tuned takes what cuBLASLt thinks fastest. One caller at a time.
+/// The products of the current device. A shape that was not tuned takes what cuBLASLt thinks fastest. One
+/// caller at a time.
 class Gemm {
  public:
   /// `plan_folder`: where plans are kept between starts; empty: nowhere. Throws CublasError, CudaError.
@@ -44,8 +44,7 @@ class Gemm {
   /// As Ops::linear; may be recorded. What the library cannot do at once, it does as fp32 sums of some rows
   /// at a time. Throws OpError where not even one row's have room (2^20 outputs).
   void linear(const Ops::Linear& args, cudaStream_t stream);
-  /// As Ops::tune_gemm, for `call` with each of `weights` in turn. Does nothing where there is a plan or none
-  /// is needed.
+  /// As Ops::tune_gemm, for `call` with each of `weights` in turn. Does nothing where there is a plan.
   void tune(GemmCall call, std::span<const ConstMatrixView> weights, cudaStream_t stream);
   /// Takes plans from the file, for products that have none.
   void load();

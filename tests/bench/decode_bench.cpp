@@ -163,15 +163,6 @@ class Bench {
             else
               ops_->gemm(x.view, w, y.view, ops_->stream());
           }));
-    if (rows != 8) return;
-    auto* const queue = static_cast<cudaStream_t>(ops_->stream().handle());
-    print(" (tiles)", microseconds(count, [&](std::size_t i) {
-            const ConstMatrixView w = weights[i % weights.size()].view;
-            if (block > 0)
-              cuda::hopper_geglu_gemm(x.view, w, out.view, queue);
-            else
-              cuda::hopper_gemm(x.view, w, y.view, queue);
-          }));
   }
 
   /// Rows that see `keys` keys each.

@@ -80,6 +80,7 @@ class Bench {
     head_.emplace(config, weights, TextHead::Place{}, kMaxSlots, ops);
     encoder_.emplace(config, weights, *workspace_, ops);
     encoder_->tune(512);
+    head_->tune();
     decoder_.emplace(config, std::move(weights), *workspace_, *cache_, ops);
     tower_.emplace(
         vision,

@@ -204,14 +204,11 @@ TEST_CASE("Batches are filled up little, to few different numbers of rows") {
     different += padded != last;
     last = padded;
   }
-  CHECK(different <= 52);
+  CHECK(different <= 49);
 }
 
-TEST_CASE("Batches of the fewest rows are filled up to powers of two, heads to sizes that are fast") {
+TEST_CASE("Heads are filled up to sizes that are fast") {
   OpTesting testing;
-  const std::int64_t padded[] = {1, 2, 4, 4, 8, 8, 8, 8, 16};
-  for (std::int64_t rows = 1; rows <= 9; ++rows)
-    CHECK(testing.ops().padded_rows(rows) == padded[rows - 1]);
   CHECK(testing.ops().padded_head_dim(2) == 64);
   CHECK(testing.ops().padded_head_dim(72) == 128);
   CHECK(testing.ops().padded_head_dim(128) == 128);

@@ -55,8 +55,7 @@ ConstTensorView TextDecoder::decode(std::span<const CachedRow> rows, PartLinks& 
     links.send(a.state(layers.end), ops_.stream());
     return {};
   }
-  const auto num_rows = static_cast<std::int64_t>(rows.size());
-  return {a.normed.data, a.normed.dtype, {num_rows, layers_.config().hidden_size}};
+  return a.normed;
 }
 
 void TextDecoder::prefill(std::span<const CachedRow> rows, const std::optional<ImageRows>& image,

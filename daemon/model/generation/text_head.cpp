@@ -19,12 +19,13 @@ TextHead::TextHead(const TextConfig& config, const TextWeights& weights, const P
       hidden_size_(config.hidden_size),
       table_(weights.embedding),
       place_(place),
-      ops_(ops) {
+      ops_(ops),
+      max_rows_(ops.padded_rows(max_rows)) {
   if (place.stage != 0) return;
   const DType dtype = ops.compute_dtype();
-  const std::size_t own_bytes = matrix_bytes(max_rows, slice_rows(), dtype);
+  const std::size_t own_bytes = matrix_bytes(max_rows_, slice_rows(), dtype);
   const auto num_slices = static_cast<std::size_t>(place.slices.count);
-  if (place.num_stages > 1) rows_ = Buffer(ops.memory(), matrix_bytes(max_rows, hidden_size_, dtype));
+  if (place.num_stages > 1) rows_ = Buffer(ops.memory(), matrix_bytes(max_rows_, hidden_size_, dtype));
   own_ = Buffer(ops.memory(), own_bytes);
   if (num_slices > 1) all_ = Buffer(ops.memory(), num_slices * own_bytes);
   if (!has_logits()) return;
@@ -47,39 +48,55 @@ void TextHead::run(ConstTensorView rows, std::int64_t num_rows, PartLinks& links
   const DType dtype = ops_.compute_dtype();
   if (place_.stage + 1 == place_.num_stages && place_.stage > 0) links.send_to_first(rows, stream);
   if (place_.stage > 0) return links.wait(stream);
+  const std::int64_t padded = ops_.padded_rows(num_rows);
   if (place_.num_stages > 1) {
-    const TensorView handed_back = rows_.view(dtype, {num_rows, hidden_size_});
+    const TensorView handed_back = rows_.view(dtype, {padded, hidden_size_});
     links.receive_from(place_.num_stages - 1, handed_back, stream);
     rows = handed_back;
   }
 
-  const ConstTensorView& table = table_->view;
-  const auto row_bytes = static_cast<std::int64_t>(table.size_bytes()) / table.shape[0];
-  const ConstTensorView own_table{table.as<std::byte>() + slice_begin(place_.slices.own) * row_bytes,
-                                  table.dtype,
-                                  {slice_rows(), hidden_size_}};
   const int count = place_.slices.count;
-  TensorView result = own_.view(dtype, {num_rows, slice_rows()});
-  ops_.unembed(rows, own_table, result, stream);
+  TensorView result = own_.view(dtype, {padded, slice_rows()});
+  ops_.unembed(rows, own_table(), result, stream);
   if (count > 1) {
-    const TensorView all = all_.view(dtype, {count, num_rows, slice_rows()});
+    const TensorView all = all_.view(dtype, {count, padded, slice_rows()});
     links.gather_over_slices(result, all, stream);
     result = all;
   }
+  // What fills up the rows of a device without slices stays there.
+  if (count == 1) result.shape = {num_rows, slice_rows()};
   if (has_logits()) ops_.copy_to_host({host_.data(), dtype, result.shape}, result, stream);
   links.wait(stream);
   ops_.synchronize(stream);
   if (has_logits() && count > 1) assemble(num_rows);
 }
 
+ConstTensorView TextHead::own_table() const {
+  const ConstTensorView& table = table_->view;
+  const auto row_bytes = static_cast<std::int64_t>(table.size_bytes()) / table.shape[0];
+  return {table.as<std::byte>() + slice_begin(place_.slices.own) * row_bytes,
+          table.dtype,
+          {slice_rows(), hidden_size_}};
+}
+
+void TextHead::tune() {
+  if (place_.stage != 0) return;
+  const DType dtype = ops_.compute_dtype();
+  const Buffer x(ops_.memory(), matrix_bytes(max_rows_, hidden_size_, dtype));
+  const ConstMatrixView table = own_table();
+  for (std::int64_t rows = ops_.padded_rows(1); rows <= max_rows_; rows = ops_.padded_rows(rows + 1))
+    ops_.tune_gemm(x.view(dtype, {rows, hidden_size_}), std::span(&table, 1),
+                   own_.view(dtype, {rows, slice_rows()}), 0);
+}
+
 void TextHead::assemble(std::int64_t num_rows) {
   const auto element_bytes = static_cast<std::int64_t>(gemmad::size_bytes(ops_.compute_dtype()));
   const std::int64_t piece_bytes = slice_rows() * element_bytes;
+  const std::int64_t padded = ops_.padded_rows(num_rows);
   for (int slice = 0; slice < place_.slices.count; ++slice) {
     for (std::int64_t row = 0; row < num_rows; ++row) {
       std::memcpy(assembled_.data() + (row * vocab_size_ + slice_begin(slice)) * element_bytes,
-                  host_.data() + (slice * num_rows + row) * piece_bytes,
-                  static_cast<std::size_t>(piece_bytes));
+                  host_.data() + (slice * padded + row) * piece_bytes, static_cast<std::size_t>(piece_bytes));
     }
   }
 }

@@ -27,9 +27,13 @@ class TextHead {
   TextHead(const TextConfig& config, const TextWeights& weights, const Place& place, std::int64_t max_rows,
            Ops& ops);
 
-  /// The logits of `rows` [B, D], which the last layer's part has (others give what they like); every part
-  /// calls it alike, with the same `num_rows`, B. Blocks until they are on the host. Throws what links throw.
+  /// The logits of the first `num_rows` of `rows`, which the last layer's part has (others give what they
+  /// like): as many, filled up as the device likes it. Every part calls it alike, with the same number.
+  /// Blocks until they are on the host. Throws what links throw.
   void run(ConstTensorView rows, std::int64_t num_rows, PartLinks& links);
+
+  /// Finds the fastest product (Ops::tune_gemm). Blocks. Uses no links.
+  void tune();
 
   /// True for the part that gets the logits.
   bool has_logits() const { return place_.slices.own == 0 && place_.stage == 0; }
@@ -40,6 +44,7 @@ class TextHead {
   std::uint64_t size_bytes() const { return rows_.size_bytes() + own_.size_bytes() + all_.size_bytes(); }
 
  private:
+  ConstTensorView own_table() const;
   std::int64_t slice_begin(int slice) const;
   std::int64_t slice_rows() const;
   void assemble(std::int64_t num_rows);
@@ -49,6 +54,7 @@ class TextHead {
   std::shared_ptr<const Ops::Table> table_;
   Place place_;
   Ops& ops_;
+  std::int64_t max_rows_;             // filled up
   Buffer rows_;                       // [max rows, D], handed back by the last stage; empty elsewhere
   Buffer own_;                        // [max rows, V/slices]
   Buffer all_;                        // [slices, max rows, V/slices]; empty where there is but one
