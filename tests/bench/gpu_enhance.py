@@ -65,7 +65,7 @@ def together(daemon, count, **fields):
 
 
 def token_ms(reply):
-    return reply["decode_ms"] / max(1, reply["tokens_out"] - 1)
+    return reply["ms"]["decode"] / max(1, reply["tokens_out"] - 1)
 
 
 def encode_ms(client, generator, vocabulary):
@@ -102,10 +102,10 @@ def run(ranks, layers, settings):
             replies = together(daemon, count, max_new_tokens=128)
             say(case=f"{count} enhancements at once", ranks=ranks, tokens_in=replies[0]["tokens_in"],
                 token_ms=round(statistics.median(map(token_ms, replies)), 3),
-                prefill_ms=round(statistics.median(reply["prefill_ms"] for reply in replies), 2))
+                prefill_ms=round(statistics.median(reply["ms"]["prefill"] for reply in replies), 2))
         for _ in range(3):
             reply = enhance(daemon, op="enhance_i2v", image=image(), max_new_tokens=4)
-        say(case="image", ranks=ranks, tokens_in=reply["tokens_in"], prefill_ms=round(reply["prefill_ms"], 2))
+        say(case="image", ranks=ranks, tokens_in=reply["tokens_in"], prefill_ms=round(reply["ms"]["prefill"], 2))
 
         encodes(daemon, lambda done: done < 20, 1)
         alone = encodes(daemon, lambda done: done < ENCODES, 2)
@@ -118,7 +118,7 @@ def run(ranks, layers, settings):
         say(case="encode of 128 tokens", ranks=ranks, alone_ms=round(statistics.median(alone), 3),
             alone_p99_ms=round(percentile(alone, 0.99), 3), beside_ms=round(statistics.median(beside), 3),
             beside_p99_ms=round(percentile(beside[:-1], 0.99), 3), encodes_beside=len(beside),
-            tokens_out=replies[0]["tokens_out"], stop=replies[0]["stop_reason"],
+            tokens_out=replies[0]["tokens_out"], stop=replies[0]["stop"],
             ratio=round(percentile(beside[:-1], 0.99) / percentile(alone, 0.99), 3))
 
 
