@@ -245,7 +245,12 @@ class Rank {
     };
     ControlServer control(
         std::move(*control_listener_),
-        {tokenizer_ ? &*tokenizer_ : nullptr, queue, status, metrics, alert, {},
+        {tokenizer_ ? &*tokenizer_ : nullptr,
+         queue,
+         status,
+         metrics,
+         alert,
+         {},
          busy_time(bootstrap_.info().ranks_on_node, std::chrono::microseconds(0))},
         facts, {{signals_.fd(), [this] { return take_signal(); }}, {bootstrap_.doorbell_fd(), rung}},
         load_settings_);
