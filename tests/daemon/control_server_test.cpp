@@ -13,6 +13,7 @@
 #include "daemon/ctl/control_client.h"
 #include "kernels/base/file_descriptor.h"
 #include "tests/support/catch.h"
+#include "tests/support/small_text_config.h"
 
 namespace gemmad {
 namespace {
@@ -44,8 +45,7 @@ DaemonFacts facts_of(const Tokenizer& tokenizer) {
   facts.config.enhance_context = 64;
   facts.config.enhance_queue = 4;
   facts.config.drain_ms = 20'000;
-  facts.model = TextConfig{};
-  facts.model.num_layers = 2;
+  facts.model = small_text_config();
   facts.model.vocab_size = static_cast<std::int64_t>(tokenizer.vocab_size());
   facts.enhancer = EnhancerFacts{"/m", "gemma3", 100, false};
   facts.ready_at = Clock::now();

@@ -124,6 +124,8 @@ class FakeDaemon:
                                   "model": {"type": self.model_type},
                                   "ranks": [{"rank": 0, "host": socket.gethostname(), "publisher": 0,
                                              "reader_socket": self.reader_socket}]})
+            elif request["op"] == "health":
+                send(connection, {"id": request["id"], "ok": True})
             elif request["op"] == "encode":
                 self.encodes.append(request)
                 enhance = request.get("enhance")
