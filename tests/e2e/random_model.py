@@ -55,6 +55,21 @@ def copy_model(original, folder):
     return folder
 
 
+def silence(model, *ids):
+    """Makes a model's tokens worth nothing to it: their logits are 0, and the largest of the others are far above."""
+    for file in model.glob("*.safetensors"):
+        with open(file, "r+b") as content:
+            (size,) = struct.unpack("<Q", content.read(8))
+            header = json.loads(content.read(size))
+            for name, entry in header.items():
+                if name.endswith("embed_tokens.weight"):
+                    begin, end = entry["data_offsets"]
+                    row = (end - begin) // entry["shape"][0]
+                    for number in ids:
+                        content.seek(8 + size + begin + number * row)
+                        content.write(bytes(row))
+
+
 def text_tensor_bytes(model):
     """Bytes of the text tensors in a model's files: what gemmad needs of them. The folder holds no goldens."""
     total = 0
