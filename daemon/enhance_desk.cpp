@@ -47,6 +47,7 @@ void EnhanceDesk::begin(Owed owed, std::string prompt, EnhanceOptions options) {
   owed.enhancement.id = id;
   owed.enhancement.sampling = options.sampling;
   owed.enhancement.cleans = options.cleans;
+  owed.enhancement.guards_circles = options.guards_circles;
   owed_.emplace(id, std::move(owed));
   renderer_->begin(id, std::move(prompt), std::move(options));
 }

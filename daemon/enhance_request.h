@@ -31,6 +31,7 @@ struct EnhanceOptions {
   std::optional<std::int64_t> max_new_tokens;  // otherwise Enhancement's default, or what the context leaves
   SamplingParams sampling;
   bool cleans = true;
+  bool guards_circles = true;
   bool streams = false;
 };
 

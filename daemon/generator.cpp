@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "daemon/gather.h"
@@ -30,14 +32,19 @@ std::int64_t image_tokens(const GeneratorParts& parts) {
   return parts.vision != nullptr ? parts.vision->config.tokens_per_image : 0;
 }
 
+/// Of a prompt without images. Throws std::invalid_argument for a workspace that is too small.
 std::int64_t chunk_rows(const GeneratorParts& parts, const TextWorkspace& workspace) {
-  return std::min(parts.ops.efficient_rows(), workspace.max_batch_tokens());
+  const std::int64_t rows = workspace.max_batch_tokens() - image_tokens(parts);
+  if (rows < 1) {
+    throw std::invalid_argument("an image takes " + std::to_string(image_tokens(parts)) +
+                                " tokens of one pass, and batch_tokens is " +
+                                std::to_string(workspace.max_batch_tokens()) + ": raise it");
+  }
+  return std::min(parts.ops.efficient_rows(), rows);
 }
 
 KvCacheLimits cache_limits(const GeneratorParts& parts, const TextWorkspace& workspace) {
-  const std::int64_t rows = chunk_rows(parts, workspace);
-  // An image's rows come together, maybe with some behind them.
-  return {parts.num_slots, parts.context, std::max(rows, image_tokens(parts))};
+  return {parts.num_slots, parts.context, chunk_rows(parts, workspace) + image_tokens(parts)};
 }
 
 }  // namespace

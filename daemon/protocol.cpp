@@ -225,18 +225,15 @@ constexpr std::array kOps = {
         "\"last_hidden_state\", \"features\", \"embeddings\", layers: [0, 8], modalities: [\"video\"], "
         "name, deadline_ms, prefer: \"deal\" or \"split\", readers, alone (beside no other request, nothing "
         "of an earlier one: the same bytes every time), return_input_ids, enhance: true or {options and "
-        "image of the two "
-        "below}: the first prompt is rewritten before"},
-    OpRow{"enhance_t2v", as_command<parse_enhance_t2v>,
-          "prompt: text that the model rewrites, system_prompt, max_new_tokens, seed, temperature, top_k, "
-          "top_p, "
-          "greedy, no_repeat_ngram, clean: false leaves the text as generated, stream: true sends events "
-          "before the "
-          "reply, name, readers, deadline_ms"},
+        "image of the two below}: the first prompt is rewritten before"},
+    OpRow{
+        "enhance_t2v", as_command<parse_enhance_t2v>,
+        "prompt: text that the model rewrites, system_prompt, max_new_tokens, seed, temperature, top_k, "
+        "top_p, greedy, no_repeat_ngram, clean: false leaves the text as generated, guard: false lets it go "
+        "in circles, stream: true sends events before the reply, name, readers, deadline_ms"},
     OpRow{"enhance_i2v", as_command<parse_enhance_i2v>,
           "the same, and image: {\"shape\": [height, width, 3], \"data\": base64 of RGB} or {\"file\": "
-          "base64 of a PNG "
-          "or JPEG}"},
+          "base64 of a PNG or JPEG}"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
     OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},

@@ -103,6 +103,7 @@ EnhanceOptions parse_options(JsonFields& fields, const ProtocolLimits& limits) {
     options.max_new_tokens = to_integer(*value, "field 'max_new_tokens'", 1, limits.enhance_context);
   options.sampling = parse_sampling(fields, limits);
   options.cleans = fields.boolean("clean", options.cleans);
+  options.guards_circles = fields.boolean("guard", options.guards_circles);
   options.streams = fields.boolean("stream", options.streams);
   return options;
 }

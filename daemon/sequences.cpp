@@ -48,16 +48,18 @@ Pass Sequences::next_pass() {
   return {Pass::Kind::kPrefill, {unready}, unready->num_cached, chunk_end(*unready)};
 }
 
-/// Before the last token, which is decoded, and not inside an image.
+/// Before the last token, which is decoded, and not inside an image. A few rows before and behind an image
+/// come with it: a pass of their own would cost as much as many.
 std::int64_t Sequences::chunk_end(const Sequence& sequence) const {
   const std::int64_t begin = sequence.num_cached;
-  const std::int64_t end = std::min(begin + chunk_rows_, begin + sequence.num_left() - 1);
+  const std::int64_t last = begin + sequence.num_left() - 1;
+  const std::int64_t end = std::min(begin + chunk_rows_, last);
   if (!sequence.start.image) return end;
   const std::int64_t image_begin = sequence.start.image->first_row;
   const std::int64_t image_end = image_begin + sequence.image_tokens;
   if (end <= image_begin || begin >= image_end) return end;
-  if (begin < image_begin) return image_begin;
-  return std::max(end, image_end);
+  if (image_begin - begin > chunk_rows_ / 2) return image_begin;
+  return std::min(std::max(end, image_end + chunk_rows_ / 2), last);
 }
 
 void Sequences::prefilled(const Pass& pass) {

@@ -44,8 +44,8 @@ struct Pass {
 
 class Sequences {
  public:
-  /// `chunk_rows`: rows that cost about as much as one; an image's stay together. `image_tokens`: soft tokens
-  /// of an image.
+  /// `chunk_rows`: rows that cost about as much as one. `image_tokens`: soft tokens of an image, which come
+  /// in one chunk: of up to chunk_rows + image_tokens.
   Sequences(std::int64_t num_slots, std::int64_t chunk_rows, std::int64_t image_tokens);
 
   /// Takes a free slot. Throws std::logic_error without one, and for a sequence without ids.

@@ -30,11 +30,13 @@ std::vector<float> patches_of(const RgbImage& square, std::int64_t patch, std::i
   const std::int64_t grid = side / patch;
   std::vector<float> out(static_cast<std::size_t>(grid * grid * padded_width), 0.0F);
   for (std::int64_t y = 0; y < side; ++y) {
-    for (std::int64_t x = 0; x < side; ++x) {
-      const std::uint8_t* pixel = square.pixels.data() + (y * side + x) * 3;
-      float* row = out.data() + ((y / patch) * grid + x / patch) * padded_width;
-      for (std::int64_t c = 0; c < 3; ++c)
-        row[(c * patch + y % patch) * patch + x % patch] = levels[pixel[c]];
+    const std::uint8_t* pixel = square.pixels.data() + y * side * 3;
+    for (std::int64_t column = 0; column < grid; ++column) {
+      float* line = out.data() + ((y / patch) * grid + column) * padded_width + y % patch * patch;
+      for (std::int64_t x = 0; x < patch; ++x, pixel += 3) {
+        for (std::int64_t c = 0; c < 3; ++c)
+          line[c * patch * patch + x] = levels[pixel[c]];
+      }
     }
   }
   return out;

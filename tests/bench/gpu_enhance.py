@@ -99,7 +99,7 @@ def run(ranks, layers, settings):
         daemon.wait_ready()
         enhance(daemon, max_new_tokens=8)  # makes the memory of generation
         for count in (1, 2, 4):
-            replies = together(daemon, count, max_new_tokens=128)
+            replies = together(daemon, count, max_new_tokens=128, guard=False)
             say(case=f"{count} enhancements at once", ranks=ranks, tokens_in=replies[0]["tokens_in"],
                 token_ms=round(statistics.median(map(token_ms, replies)), 3),
                 prefill_ms=round(statistics.median(reply["ms"]["prefill"] for reply in replies), 2))
@@ -110,7 +110,7 @@ def run(ranks, layers, settings):
         encodes(daemon, lambda done: done < 20, 1)
         alone = encodes(daemon, lambda done: done < ENCODES, 2)
         replies = []
-        thread = threading.Thread(target=lambda: replies.append(enhance(daemon, max_new_tokens=TOKENS, seed=5)))
+        thread = threading.Thread(target=lambda: replies.append(enhance(daemon, max_new_tokens=TOKENS, seed=5, guard=False)))
         thread.start()
         time.sleep(0.3)  # it has begun; what is timed are encodes beside it, as many as there is time for
         beside = encodes(daemon, lambda _: thread.is_alive(), 3)

@@ -58,6 +58,7 @@ TEST_CASE("an enhance_t2v takes the defaults of sampling unless it says otherwis
   CHECK_FALSE(request.options.system_prompt.has_value());
   CHECK_FALSE(request.options.max_new_tokens.has_value());
   CHECK(request.options.cleans);
+  CHECK(request.options.guards_circles);
   CHECK_FALSE(request.options.streams);
   CHECK(request.name.empty());
   CHECK(request.readers == 0);
@@ -68,13 +69,14 @@ TEST_CASE("an enhance_t2v takes the defaults of sampling unless it says otherwis
 TEST_CASE("an enhance_t2v takes every option") {
   const EnhanceRequest request = parse_t2v(
       R"(,"system_prompt":"be short","max_new_tokens":64,"seed":9007199254740991,"temperature":100,"top_k":100,)"
-      R"("top_p":0.25,"greedy":true,"no_repeat_ngram":64,"clean":false,"stream":true,"name":"n","readers":3,)"
+      R"("top_p":0.25,"greedy":true,"no_repeat_ngram":64,"clean":false,"guard":false,"stream":true,"name":"n","readers":3,)"
       R"("deadline_ms":70)");
   CHECK(request.options.system_prompt == "be short");
   CHECK(request.options.max_new_tokens == 64);
   const SamplingParams expected{true, 100.0, 100, 0.25, 9007199254740991, 64};
   CHECK(request.options.sampling == expected);
   CHECK_FALSE(request.options.cleans);
+  CHECK_FALSE(request.options.guards_circles);
   CHECK(request.options.streams);
   CHECK(request.name == "n");
   CHECK(request.readers == 3);
@@ -104,6 +106,7 @@ TEST_CASE("options of enhancement out of their bounds are refused by name") {
                                   R"("no_repeat_ngram":65)",
                                   R"("greedy":1)",
                                   R"("clean":"no")",
+                                  R"("guard":1)",
                                   R"("stream":1)",
                                   R"("system_prompt":7)",
                                   R"("name":"")",

@@ -77,13 +77,19 @@ TEST_CASE("An image is looked at before its prompt, and its tokens come in one c
   // Chunks of 16; an image of 20 tokens from row 10.
   Sequences sequences(1, 16, 20);
   sequences.begin(start_with_image(1, 60, 10));
-  CHECK(passes(sequences, 6) == "look 0-10 10-30 30-46 46-59 decode:1");
+  CHECK(passes(sequences, 5) == "look 0-10 10-38 38-54 54-59");
 }
 
 TEST_CASE("A chunk that is longer than the image goes on behind it") {
   Sequences sequences(1, 16, 4);
   sequences.begin(start_with_image(1, 40, 10));
   CHECK(passes(sequences, 4) == "look 0-10 10-26 26-39");
+}
+
+TEST_CASE("A few tokens before an image come with it") {
+  Sequences sequences(1, 16, 20);
+  sequences.begin(start_with_image(1, 80, 24));
+  CHECK(passes(sequences, 4) == "look 0-16 16-52 52-68");
 }
 
 TEST_CASE("Tokens of an image see all of it, others themselves and what is before") {

@@ -32,6 +32,7 @@ json enhance_fields(const EnhanceCtlOptions& options) {
   if (options.no_repeat_ngram) fields["no_repeat_ngram"] = *options.no_repeat_ngram;
   if (options.greedy) fields["greedy"] = true;
   if (options.raw) fields["clean"] = false;
+  if (options.no_guard) fields["guard"] = false;
   if (options.streams) fields["stream"] = true;
   return fields;
 }

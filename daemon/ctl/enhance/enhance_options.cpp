@@ -35,6 +35,7 @@ const std::map<std::string, SetOption>& options_with_value() {
 const std::map<std::string, bool EnhanceCtlOptions::*>& flags() {
   static const std::map<std::string, bool EnhanceCtlOptions::*> flags = {
       {"--greedy", &EnhanceCtlOptions::greedy},
+      {"--no-guard", &EnhanceCtlOptions::no_guard},
       {"--raw", &EnhanceCtlOptions::raw},
       {"--stream", &EnhanceCtlOptions::streams},
   };
@@ -76,6 +77,7 @@ std::string enhance_help_text() {
          "    --top-k K, --top-p P   of the K likeliest (default 50; 0: all), those that make up the share P "
          "(default 1)\n"
          "    --no-repeat-ngram N    no N tokens in a row twice; default 0: off\n"
+         "    --no-guard             goes on when the text goes in circles\n"
          "    --name NAME, --readers N, --deadline-ms MS, --json: as of encode; not with it\n";
 }
 

@@ -19,6 +19,7 @@ struct EnhanceCtlOptions {
   std::optional<std::int64_t> no_repeat_ngram;
   bool greedy = false;
   bool raw = false;
+  bool no_guard = false;
   bool streams = false;
 };
 

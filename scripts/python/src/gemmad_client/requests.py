@@ -135,21 +135,22 @@ def shutdown() -> Request[None]:
 def enhance_t2v(prompt: str, *, system_prompt: str | None = None, max_new_tokens: int | None = None,
                 seed: int | None = None, temperature: float | None = None, top_k: int | None = None,
                 top_p: float | None = None, greedy: bool | None = None, no_repeat_ngram: int | None = None,
-                clean: bool | None = None, name: str | None = None, readers: int | None = None,
-                deadline_s: float | None = None,
+                clean: bool | None = None, guard: bool | None = None, name: str | None = None,
+                readers: int | None = None, deadline_s: float | None = None,
                 on_token: Callable[[str], None] | None = None) -> Request[replies.EnhancedText]:
     """A better prompt for text to video: a str that also tells how it came about.
 
-    What is not given is as in LTX-2: its system prompt, 512 tokens at most, drawn with seed 10 at temperature 0.7 of the 50
-    likeliest. The same seed gives the same text; `greedy` draws nothing. `clean` False leaves the text as generated, without
-    LTX-2's clean_response. The text is readable by `name` like a result.
+    What is not given is as in LTX-2, 512 tokens at most, drawn with seed 10 at temperature 0.7 of the 50 likeliest, but for
+    the system prompt, which is the daemon's. The same seed gives the same text; `greedy` draws nothing. `clean` False leaves
+    the text as generated, without LTX-2's clean_response; `guard` False lets it go in circles. The text is readable by `name`
+    like a result.
 
     `on_token` hears the text as generated, piece by piece, on the thread that reads the socket; it must not use the client.
     """
     fields = without_nones({
         "prompt": prompt, "system_prompt": system_prompt, "max_new_tokens": max_new_tokens, "seed": seed,
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy, "no_repeat_ngram": no_repeat_ngram,
-        "clean": clean, "name": name, "readers": readers, "deadline_ms": _deadline_ms(deadline_s),
+        "clean": clean, "guard": guard, "name": name, "readers": readers, "deadline_ms": _deadline_ms(deadline_s),
         "stream": True if on_token is not None else None})
     return Request("enhance_t2v", fields, replies.parse_enhanced, deadline_s, _hearing(on_token))
 
