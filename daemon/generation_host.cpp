@@ -56,6 +56,13 @@ std::vector<std::int32_t> GenerationHost::replicas(int rank) const {
   return all;
 }
 
+std::uint64_t GenerationHost::size_bytes() const {
+  const std::uint64_t sequences = generator_ ? generator_->size_bytes() : 0;
+  if (!separate_ || separate_->residency.asleep()) return sequences;
+  const Deployment& model = separate_->residency.deployment();
+  return sequences + model.weight_bytes() + model.workspace_bytes();
+}
+
 void GenerationHost::suspend() {
   if (generator_) ++version_;
   generator_ = nullptr;

@@ -45,8 +45,8 @@ class GenerationHost {
   std::vector<std::int32_t> replicas(int rank) const;
   /// Grows whenever memory is taken or given back.
   std::uint64_t version() const { return version_; }
-  /// Bytes of device memory in use.
-  std::uint64_t size_bytes() const { return generator_ ? generator_->size_bytes() : 0; }
+  /// Bytes of device memory in use, a separate model's weights included.
+  std::uint64_t size_bytes() const;
 
  private:
   void prepare();

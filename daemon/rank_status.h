@@ -30,7 +30,7 @@ struct RankIdentity {
   std::uint64_t sum_bytes = 0;          // shared with ranks that hold other slices
   std::uint64_t delivery_bytes = 0;     // of results of other ranks on their way
   std::uint64_t scratch_bytes = 0;      // of operations
-  std::uint64_t generation_bytes = 0;   // of sequences that are continued, while there are some
+  std::uint64_t generation_bytes = 0;   // of sequences that are continued, and of a model for them alone
   std::uint64_t device_free_bytes = 0;  // whoever uses the rest; 0 where the device has no memory of its own
   std::uint64_t device_total_bytes = 0;
   std::uint64_t disk_bytes = 0;  // read from the model's files since the start

@@ -265,6 +265,7 @@ json info_fields(const DaemonFacts& facts) {
                        {"sums", identity.sum_bytes},
                        {"delivery", identity.delivery_bytes},
                        {"scratch", identity.scratch_bytes},
+                       {"generation", identity.generation_bytes},
                        {"device_free", identity.device_free_bytes},
                        {"device_total", identity.device_total_bytes},
                        {"read_from_disk", identity.disk_bytes}}}});

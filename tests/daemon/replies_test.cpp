@@ -55,6 +55,7 @@ DaemonFacts facts() {
   facts.ranks[0].sum_bytes = 20;
   facts.ranks[0].delivery_bytes = 30;
   facts.ranks[0].scratch_bytes = 40;
+  facts.ranks[0].generation_bytes = 80;
   facts.ranks[0].device_free_bytes = 5000;
   facts.ranks[0].device_total_bytes = 9000;
   facts.ranks[0].disk_bytes = 7;
@@ -191,6 +192,7 @@ TEST_CASE("info tells what every rank holds, and nothing of one that only receiv
                                 {"sums", 20},
                                 {"delivery", 30},
                                 {"scratch", 40},
+                                {"generation", 80},
                                 {"device_free", 5000},
                                 {"device_total", 9000},
                                 {"read_from_disk", 7}}));

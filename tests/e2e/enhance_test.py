@@ -210,15 +210,19 @@ class Running(EndlessTestCase):
         super().tearDown()
         self.assert_slots_free()
 
+    def settle(self):
+        """All whose clients have gone end. They fill the queue until the engine has heard of it."""
+        poll(lambda: self.enhancements() == {"running": 0, "waiting": 0}, "all have ended")
+        poll(lambda: enhance(self.connect(), "a", **GREEDY, max_new_tokens=1)["ok"], "the queue has room")
+
     def assert_slots_free(self):
         """As many as there are slots run at once."""
-        # Those whose clients have gone fill the queue until the engine has heard of it.
-        poll(lambda: enhance(self.connect(), "a", **GREEDY, max_new_tokens=1)["ok"], "the queue has room")
+        self.settle()
         clients = [self.begin(f"again {i}", **ENDLESS)[0] for i in range(SLOTS)]
         self.assertEqual(self.enhancements(), {"running": SLOTS, "waiting": 0})
         for client in clients:
             client.close()
-        poll(lambda: self.enhancements() == {"running": 0, "waiting": 0}, "all have ended")
+        self.settle()
 
     def assert_cancelled(self, client, number):
         """What a client with one enhancement, whose cancel came over another connection, hears."""
@@ -280,7 +284,7 @@ class Running(EndlessTestCase):
         client, _ = self.begin(**ENDLESS)
         client.send_request("enhance_t2v", prompt="waits and goes", **ENDLESS)
         client.close()
-        poll(lambda: self.enhancements() == {"running": 0, "waiting": 0}, "all have ended")
+        self.settle()
 
     def test_a_client_that_does_not_read_its_stream_keeps_nobody_waiting(self):
         self.begin(**ENDLESS)
