@@ -44,6 +44,7 @@ void Ops::attention_cached(ConstTensorView qkv, const CacheRows& rows, ConstTens
   check.tensor("out", out, Shape{qkv.shape[0], params.heads.q_width()});
   check.apart("out", out, "qkv", qkv);
   check.apart("out", out, "cache", cache);
+  check_scale(check, params.scale);
   check_window(check, params.window);
   do_attention_cached(qkv, rows, cache, params, out, stream);
 }

@@ -88,6 +88,10 @@ inline void check_eps(const Checker& check, float eps) {
   if (!(eps >= 0)) check.fail("eps is " + std::to_string(eps) + ", must not be negative");
 }
 
+inline void check_scale(const Checker& check, float scale) {
+  if (!(scale > 0)) check.fail("scale is " + std::to_string(scale) + ", must be positive");
+}
+
 inline void check_window(const Checker& check, std::int64_t window) {
   if (!(window >= 0)) check.fail("window is " + std::to_string(window) + ", must not be negative");
 }

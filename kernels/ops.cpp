@@ -167,6 +167,7 @@ void Ops::attention(ConstTensorView qkv, const AttentionSpans& spans, const Atte
   if (spans.ends.data != nullptr) check.tensor("ends", spans.ends, Shape{qkv.shape[0]}, DType::kI32);
   check.tensor("out", out, Shape{qkv.shape[0], params.heads.q_width()});
   check.apart("out", out, "qkv", qkv);
+  check_scale(check, params.scale);
   check_window(check, params.window);
   do_attention(qkv, spans, params, out, stream);
 }

@@ -10,13 +10,20 @@ namespace {
 
 using namespace warpgroup;
 
+// Products with 64 keys at a time wait for shared memory, with 128 they do not. But of short sequences, and
+// of what causal rows see, longer blocks hold more keys that are masked.
+constexpr std::int64_t kLeastRowsOfLongBlocks = 512;
+
 template <int kHeadDim>
 void start_by_size(ConstTensorView qkv, const Problem& problem, cudaStream_t stream) {
   const std::int64_t wide_tiles = count_tiles(problem, 128);
-  if (wide_tiles >= kLeastSharedTiles)
-    start<Tiling<kHeadDim, 2, 1, 64>>(qkv, qkv, problem, wide_tiles >= kLeastWideTiles ? 1 : 2, stream);
-  else
-    start<Tiling<kHeadDim, 1, 1, 64>>(qkv, qkv, problem, 1, stream);
+  if (wide_tiles < kLeastSharedTiles) return start<Tiling<kHeadDim, 1, 1, 64>>(qkv, qkv, problem, 1, stream);
+  const unsigned ranks = wide_tiles >= kLeastWideTiles ? 1 : 2;
+  if constexpr (kHeadDim <= 128) {  // of more, there is no room for such blocks
+    if (problem.ends != nullptr && problem.num_rows >= kLeastRowsOfLongBlocks)
+      return start<Tiling<kHeadDim, 2, 1, 128>>(qkv, qkv, problem, ranks, stream);
+  }
+  start<Tiling<kHeadDim, 2, 1, 64>>(qkv, qkv, problem, ranks, stream);
 }
 
 void start_512(ConstTensorView qkv, const Problem& problem, cudaStream_t stream) {

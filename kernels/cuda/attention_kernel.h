@@ -70,12 +70,11 @@ __device__ __forceinline__ void clear_unseen(const Tile& tile, int block, unsign
 template <typename T>
 __device__ __forceinline__ void weigh(const Problem& problem, const Tile& tile, int block,
                                       float (&scores)[T::kKeys / 2], Lines& lines, float (&keep)[2]) {
-  scale_scores(scores, problem.scale);
   if (tile.needs_mask<T::kKeys>(block)) {
     const int lane_key = static_cast<int>(threadIdx.x % 4) * 2;
     mask_scores(scores, lines, tile.first_key + block * T::kKeys + lane_key);
   }
-  soften(scores, lines, keep);
+  soften(scores, problem.scale, lines, keep);
 }
 
 // sums and `lines` become those of all blocks of keys of this thread block; there is one at least.
@@ -89,13 +88,26 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
   const std::uint64_t values =
       describe_tile(places.blocks + warpgroup / T::kLineGroups * (T::kColumns / kPanel) * T::kKeyPanelBytes,
                     T::kKeyPanelBytes);
+  Turn turn;
+  // Warpgroup 0 issues its products of a block first. The first block's need no turn.
+  const auto give_turn_after = [&](int block) {
+    if constexpr (T::kTakesTurns) {
+      if (warpgroup == 0 ? block > 0 : block + 1 < tile.num_blocks) give_turn<T::kMultiplying>(1 - warpgroup);
+    }
+  };
+  // Stands between weights and the wait for the products that go on meanwhile: ptxas moves such a wait to in
+  // front of all that does not need it, and then nothing overlaps, but it does not move it past a loop.
+  const auto wait_for_next = [&] {
+    Turn next = turn;
+    next.advance();
+    hopper::wait(places.came(next.slot), next.parity);
+  };
   const auto at = [](std::uint64_t tiles, const Turn& turn) {
     return tiles + static_cast<std::uint64_t>(turn.slot) * (T::kBlockBytes / 16);
   };
   float scores[T::kKeys / 2] = {};
   std::uint32_t weights[T::kKeys / 4];
   float keep[2];
-  Turn turn;
 
   pin(scores);
 #pragma unroll
@@ -105,10 +117,12 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     start_panel<T>(scores, queries, keys, panel);
   }
   commit_products();
+  give_turn_after(0);
   wait_products<0>();
   pin(scores);
   release(places, turn);
   weigh<T>(problem, tile, 0, scores, lines, keep);
+  wait_for_next();
   pack_weights(scores, weights);
 
 #pragma unroll 1
@@ -116,7 +130,7 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     turn.advance();
     const Turn of_keys = turn;
     turn.advance();
-    hopper::wait(places.came(of_keys.slot), of_keys.parity);
+    if constexpr (T::kTakesTurns) wait_for_turn<T::kMultiplying>(warpgroup);
     pin(scores);
     pin(sums);
     pin(weights);
@@ -129,10 +143,12 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     if constexpr (T::kCached) clear_unseen<T>(tile, block - 1, places.block(turn.slot));
     begin_products();
     start_sums<T>(sums, weights, at(values, turn));
+    give_turn_after(block);
     wait_products<1>();
     pin(scores);
     release(places, of_keys);
     weigh<T>(problem, tile, block, scores, lines, keep);
+    wait_for_next();
     wait_products<0>();
     pin(sums);
     release(places, turn);
@@ -141,7 +157,6 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
   }
 
   turn.advance();
-  hopper::wait(places.came(turn.slot), turn.parity);
   if constexpr (T::kCached) clear_unseen<T>(tile, tile.num_blocks - 1, places.block(turn.slot));
   pin(sums);
   pin(weights);

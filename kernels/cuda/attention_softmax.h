@@ -10,8 +10,8 @@
 
 namespace gemmad::cuda::warpgroup {
 
-// A thread's two lines of scores: the keys they see, running maximum and sum. The sums are of this thread's
-// columns alone.
+// A thread's two lines of scores: the keys they see, running maximum (of the scaled scores) and sum. The sums
+// are of this thread's columns alone.
 struct Lines {
   int first_key[2];
   unsigned num_keys[2];
@@ -25,13 +25,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-template <int kCount>
-__device__ __forceinline__ void scale_scores(float (&scores)[kCount], float scale) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    scores[i] *= scale;
-}
-
 // first_key: the key of scores[0].
 template <int kCount>
 __device__ __forceinline__ void mask_scores(float (&scores)[kCount], const Lines& lines, int first_key) {
@@ -43,18 +36,20 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kCount], const Lines
   }
 }
 
-// Turns scores into weights relative to the new running maximum. keep: by what the earlier sums must be
-// multiplied. A line that has seen no key yet keeps the maximum -inf and has weights of zero.
+// Turns scores, which `scale` (above 0) still has to multiply, into weights relative to the new running
+// maximum. keep: by what the earlier sums must be multiplied. A line that has seen no key yet keeps the
+// maximum -inf and has weights of zero.
 template <int kCount>
-__device__ __forceinline__ void soften(float (&scores)[kCount], Lines& lines, float (&keep)[2]) {
+__device__ __forceinline__ void soften(float (&scores)[kCount], float scale, Lines& lines, float (&keep)[2]) {
 #pragma unroll
   for (int line = 0; line < 2; ++line) {
-    float highest = lines.max[line];
+    float highest = -INFINITY;
 #pragma unroll
     for (int i = 2 * line; i < kCount; i += 4)
       highest = fmaxf(highest, fmaxf(scores[i], scores[i + 1]));
     highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
     highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
+    highest = fmaxf(lines.max[line], highest * scale);
     const float reference = highest == -INFINITY ? 0.0f : highest;
     keep[line] = exp2_fast(lines.max[line] - reference);
     lines.max[line] = highest;
@@ -62,8 +57,8 @@ __device__ __forceinline__ void soften(float (&scores)[kCount], Lines& lines, fl
     float sum = 0;
 #pragma unroll
     for (int i = 2 * line; i < kCount; i += 4) {
-      scores[i] = exp2_fast(scores[i] - reference);
-      scores[i + 1] = exp2_fast(scores[i + 1] - reference);
+      scores[i] = exp2_fast(fmaf(scores[i], scale, -reference));
+      scores[i + 1] = exp2_fast(fmaf(scores[i + 1], scale, -reference));
       sum += scores[i] + scores[i + 1];
     }
     lines.sum[line] = lines.sum[line] * keep[line] + sum;

@@ -1,5 +1,6 @@
 // How fast what generation is made of runs on a GPU: products of few rows, attention over a cache, and the
-// attention of images. Each is recorded many times in a row, on operands that the cache does not hold.
+// attention of images and of LTX-2's connectors. Each is recorded many times in a row, on operands that the
+// cache does not hold.
 //
 // decode_bench [ROUNDS]
 #include <algorithm>
@@ -65,19 +66,13 @@ class Bench {
     cached("chunk", 128, 4096, true);
   }
 
-  void image_attention() {
-    constexpr std::int64_t kRows = 4096;
-    const HeadLayout heads{16, 16, 128};
-    const Tensor qkv = random({kRows, heads.qkv_width()});
-    const Tensor out = empty({kRows, heads.q_width()}, DType::kBF16);
-    const Tensor begins = numbers(std::vector<std::int32_t>(kRows, 0));
-    const Tensor ends = numbers(std::vector<std::int32_t>(kRows, kRows));
-    const double us = microseconds(10, [&](std::size_t) {
-      ops_->attention(qkv.view, {begins.view, ends.view}, {heads, 0.1f, 0}, out.view, ops_->stream());
-    });
-    const double flops = 4.0 * kRows * kRows * static_cast<double>(heads.q_width());
-    std::printf("attention of an image, 4096 rows, 16 x 128: %9.1f us %9.1f TFLOP/s\n", us,
-                flops / us * 1e-6);
+  void whole_attention() {
+    whole("an image", 1, 4096, 16, 128);
+    whole("an image", 1, 4096, 16, 64);
+    whole("connectors", 1, 1024, 32, 128);
+    whole("connectors", 2, 1024, 32, 128);
+    whole("connectors", 2, 1024, 30, 128);
+    whole("connectors", 2, 1024, 32, 64);
   }
 
   /// The small operations around, a row each.
@@ -191,6 +186,28 @@ class Bench {
                 static_cast<long long>(rows), static_cast<long long>(keys), us, bytes / us * 1e-3);
   }
 
+  /// Rows that see all of their sequence.
+  void whole(const char* name, std::int64_t sequences, std::int64_t length, std::int64_t num_heads,
+             std::int64_t head_dim) {
+    const HeadLayout heads{num_heads, num_heads, head_dim};
+    const std::int64_t rows = sequences * length;
+    std::vector<std::int32_t> begin, end;
+    for (std::int64_t n = 0; n < rows; ++n) {
+      begin.push_back(static_cast<std::int32_t>(n / length * length));
+      end.push_back(static_cast<std::int32_t>(begin.back() + length));
+    }
+    const Tensor qkv = random({rows, heads.qkv_width()});
+    const Tensor out = empty({rows, heads.q_width()}, DType::kBF16);
+    const Tensor begins = numbers(begin), ends = numbers(end);
+    const double us = microseconds(10, [&](std::size_t) {
+      ops_->attention(qkv.view, {begins.view, ends.view}, {heads, 0.1f, 0}, out.view, ops_->stream());
+    });
+    const double flops = 4.0 * static_cast<double>(rows * length * heads.q_width());
+    std::printf("attention of %s, %lld x %4lld rows, %lld x %3lld: %9.1f us %9.1f TFLOP/s\n", name,
+                static_cast<long long>(sequences), static_cast<long long>(length),
+                static_cast<long long>(num_heads), static_cast<long long>(head_dim), us, flops / us * 1e-6);
+  }
+
   std::unique_ptr<Ops> ops_;
   int rounds_;
   Tensor values_;
@@ -206,7 +223,7 @@ int main(int argc, char** argv) {
     gemmad::Bench bench(rounds);
     bench.products();
     bench.cached_attention();
-    bench.image_attention();
+    bench.whole_attention();
     bench.small_operations();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "decode_bench: %s\n", error.what());

@@ -49,8 +49,9 @@ HostSpans with_random_ends(const std::vector<std::int64_t>& offsets, std::uint64
   return spans;
 }
 
-void check(const HostSpans& spans, const AttentionParams& params, float size = 1.0f, int num_threads = 2) {
-  const Comparison result = compare_attention(spans, params, size, num_threads);
+void check(const HostSpans& spans, const AttentionParams& params, float size = 1.0f, int num_threads = 2,
+           std::int64_t times = 1) {
+  const Comparison result = compare_attention(spans, params, size, num_threads, times);
   INFO(result.report);
   CHECK(result.ok);
 }
@@ -63,6 +64,18 @@ HeadLayout any_heads() {
   return GENERATE(HeadLayout{1, 1, 32}, HeadLayout{3, 3, 32}, HeadLayout{4, 2, 32}, HeadLayout{2, 2, 64},
                   HeadLayout{4, 1, 64}, HeadLayout{3, 3, 128}, HeadLayout{8, 2, 128}, HeadLayout{1, 1, 256},
                   HeadLayout{4, 2, 256});
+}
+
+// So many that a GPU, with some hundred rows, takes its largest tiles: in each size of head, as many as make
+// it share a tile among thread blocks (the first), and as many as do not.
+struct ManyHeads {
+  HeadLayout heads;
+  std::int64_t times;
+};
+
+ManyHeads many_heads() {
+  return GENERATE(ManyHeads{{2, 2, 64}, 8}, ManyHeads{{2, 2, 64}, 28}, ManyHeads{{2, 2, 128}, 8},
+                  ManyHeads{{2, 2, 128}, 28});
 }
 
 }  // namespace
@@ -87,6 +100,22 @@ TEST_CASE("attention over whole sequences of a connector's length matches double
   check(whole_sequences({0, 1024, 2048}), {heads, scale_of(heads), 0});
 }
 
+TEST_CASE("attention of many heads over whole sequences matches double precision around its blocks") {
+  const auto [heads, times] = many_heads();
+  const std::int64_t length = GENERATE(512, 513, 639, 640, 641);
+  CAPTURE(heads.head_dim, times, length);
+  check(whole_sequences({0, length}), {heads, scale_of(heads), 0}, 1.0f, 2, times);
+}
+
+TEST_CASE("attention of many heads over several sequences matches double precision, within any window") {
+  const auto [heads, times] =
+      GENERATE(ManyHeads{{2, 2, 128}, 24}, ManyHeads{{2, 2, 64}, 8}, ManyHeads{{4, 1, 64}, 4},
+               ManyHeads{{3, 1, 128}, 14}, ManyHeads{{4, 2, 256}, 8});
+  const std::int64_t window = GENERATE(0, 1, 50, 300);
+  CAPTURE(heads.num_heads, heads.head_dim, times, window);
+  check(with_random_ends({0, 1, 130, 643, 700}, 1), {heads, scale_of(heads), window}, 1.0f, 2, times);
+}
+
 TEST_CASE("attention with images in the text matches double precision, within any window") {
   const HeadLayout heads = any_heads();
   const std::int64_t window = GENERATE(0, 1, 16, 50, 512);
@@ -108,25 +137,29 @@ TEST_CASE("attention with ends stands scores far apart") {
   const HeadLayout heads{2, 1, 64};
   check(whole_sequences({0, 300}), {heads, 1.0f, 0}, 6.0f);
   check(with_blocks({0, 300}, {{20, 250}}), {heads, 1.0f, 64}, 6.0f);
+  check(whole_sequences({0, 600}), {heads, 1.0f, 0}, 6.0f, 2, 12);
 }
 
 TEST_CASE("attention sees exactly the rows up to its end") {
   // Equal scores: the output is the mean of the visible values. Value n is 1 at n % 64, so that each column
   // counts a few keys.
   OpTesting testing;
-  const HeadLayout heads = GENERATE(HeadLayout{1, 1, 64}, HeadLayout{2, 1, 64});
+  const auto [heads, times] = GENERATE(ManyHeads{{1, 1, 64}, 1}, ManyHeads{{2, 1, 64}, 1},
+                                       ManyHeads{{1, 1, 64}, 40}, ManyHeads{{1, 1, 128}, 16});
   const std::int64_t window = GENERATE(0, 1, 40, 300);
   const std::uint64_t seed = GENERATE(1, 2);
-  CAPTURE(heads.num_heads, window, seed);
+  CAPTURE(heads.num_heads, heads.head_dim, times, window, seed);
   const HostSpans spans = with_random_ends({0, 1, 130, 643, 700}, seed);
   std::vector<float> qkv(static_cast<std::size_t>(spans.num_rows() * heads.qkv_width()), 0.0f);
   for (std::int64_t n = 0; n < spans.num_rows(); ++n)
     qkv[static_cast<std::size_t>(n * heads.qkv_width() + heads.v_column(0) + n % 64)] = 1.0f;
   const AttentionParams params{heads, 1.0f, window};
-  const std::vector<float> actual = attend(testing, qkv, spans, params);
-  const Comparison result =
-      compare_elements({actual.data(), DType::kF32, {spans.num_rows(), heads.q_width()}},
-                       attention_reference(qkv, spans, params), 1e-7, 1e-5 + testing.rounding());
+  const std::int64_t rows = spans.num_rows();
+  const std::vector<float> actual =
+      attend(testing, repeat_columns(qkv, rows, times), spans, repeat_heads(params, times));
+  const Comparison result = compare_elements(
+      {actual.data(), DType::kF32, {rows, times * heads.q_width()}},
+      repeat_columns(attention_reference(qkv, spans, params), rows, times), 1e-7, 1e-5 + testing.rounding());
   INFO(result.report);
   CHECK(result.ok);
 }
@@ -155,6 +188,23 @@ TEST_CASE("attention with ends gives the same bytes every time, with any number 
   for (int round = 0; round < 3; ++round)
     CHECK((attend(three, qkv, spans, params) == first));
   CHECK((attend(one, qkv, spans, params) == first));
+}
+
+TEST_CASE("attention of many heads with ends gives the same bytes every time, for each head alike") {
+  const auto [heads, times] = many_heads();
+  CAPTURE(heads.head_dim, times);
+  const AttentionParams params{heads, scale_of(heads), 0};
+  const HostSpans spans = with_random_ends({0, 200, 700}, 3);
+  const std::vector<float> qkv = random_values(700 * heads.qkv_width(), 5);
+  OpTesting testing;
+  const std::vector<float> many = repeat_columns(qkv, 700, times);
+  const std::vector<float> first = attend(testing, many, spans, repeat_heads(params, times));
+  const std::int64_t width = heads.q_width();
+  for (std::int64_t column = 0; column + width < width * times; ++column) {
+    REQUIRE(first[static_cast<std::size_t>(column)] == first[static_cast<std::size_t>(column + width)]);
+  }
+  for (int round = 0; round < 5; ++round)
+    CHECK((attend(testing, many, spans, repeat_heads(params, times)) == first));
 }
 
 }  // namespace gemmad

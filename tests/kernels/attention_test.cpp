@@ -105,6 +105,14 @@ TEST_CASE("attention sees exactly `window` keys") {
   }
 }
 
+TEST_CASE("attention refuses a scale that is not positive") {
+  OpTesting testing;
+  const float scale = GENERATE(0.0f, -1.0f, NAN);
+  const AttentionParams params{{1, 1, 64}, scale, 0};
+  const std::vector<float> qkv(static_cast<std::size_t>(params.heads.qkv_width()), 1.0f);
+  CHECK_THROWS_AS(attend(testing, qkv, causal_spans({0, 1}), params), OpError);
+}
+
 TEST_CASE("attention of the same input gives the same bytes every time") {
   const AttentionParams params{{4, 1, 64}, 0.125f, 64};
   const std::vector<float> qkv = random_values(333 * params.heads.qkv_width(), 5);

@@ -106,15 +106,39 @@ inline std::vector<float> attend(OpTesting& testing, const std::vector<float>& q
   return testing.get(out.view);
 }
 
-/// With values of about `size`.
+/// Every row of a matrix so often in a row: qkv, or attention's output, of so many times the heads.
+template <typename T>
+std::vector<T> repeat_columns(const std::vector<T>& matrix, std::int64_t num_rows, std::int64_t times) {
+  const std::int64_t width = static_cast<std::int64_t>(matrix.size()) / num_rows;
+  std::vector<T> repeated;
+  repeated.reserve(matrix.size() * static_cast<std::size_t>(times));
+  for (std::int64_t n = 0; n < num_rows; ++n) {
+    const auto row = matrix.begin() + n * width;
+    for (std::int64_t time = 0; time < times; ++time)
+      repeated.insert(repeated.end(), row, row + width);
+  }
+  return repeated;
+}
+
+/// These heads, `times` times over.
+inline AttentionParams repeat_heads(AttentionParams params, std::int64_t times) {
+  params.heads.num_heads *= times;
+  params.heads.num_kv_heads *= times;
+  return params;
+}
+
+/// With values of about `size`. `times`: so many times the heads of `params`, which costs the reference
+/// nothing.
 inline Comparison compare_attention(const HostSpans& spans, const AttentionParams& params, float size,
-                                    int num_threads) {
+                                    int num_threads, std::int64_t times = 1) {
   OpTesting testing(num_threads);
-  const std::vector<float> qkv =
-      testing.rounded(random_values(spans.num_rows() * params.heads.qkv_width(), 7, size));
-  const std::vector<float> actual = attend(testing, qkv, spans, params);
-  return compare_elements({actual.data(), DType::kF32, {spans.num_rows(), params.heads.q_width()}},
-                          attention_reference(qkv, spans, params), attention_limit(testing, params, size), 0);
+  const std::int64_t rows = spans.num_rows();
+  const std::vector<float> qkv = testing.rounded(random_values(rows * params.heads.qkv_width(), 7, size));
+  const AttentionParams all = repeat_heads(params, times);
+  const std::vector<float> actual = attend(testing, repeat_columns(qkv, rows, times), spans, all);
+  return compare_elements({actual.data(), DType::kF32, {rows, all.heads.q_width()}},
+                          repeat_columns(attention_reference(qkv, spans, params), rows, times),
+                          attention_limit(testing, params, size), 0);
 }
 
 }  // namespace gemmad
