@@ -210,8 +210,8 @@ class Ops : public Device {
   void layer_norm(ConstTensorView x, ConstTensorView weight, ConstTensorView bias, float eps, TensorView out,
                   Stream stream);
 
-  /// The mean of squares of a grid, row by row: out[i (G/k) + j, :] = mean of x[(i k + a) G + j k + b, :]
-  /// over a, b in [0, k). x [G G, C], out [(G/k)^2, C]; k divides G.
+  /// The mean of squares of a grid, row by row: out[i (G/k) + j, :] = mean of x[(i k + a) G + j k + b, :] over
+  /// a, b in [0, k). x [G G, C], out [(G/k)^2, C]; k divides G.
   void pool_squares(ConstTensorView x, std::int64_t k, TensorView out, Stream stream);
 
   // What follows turns hidden states into a diffusion transformer's embeddings.
