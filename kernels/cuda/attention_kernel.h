@@ -89,10 +89,10 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
       describe_tile(places.blocks + warpgroup / T::kLineGroups * (T::kColumns / kPanel) * T::kKeyPanelBytes,
                     T::kKeyPanelBytes);
   Turn turn;
-  // Warpgroup 0 issues its products of a block first. The first block's need no turn.
-  const auto give_turn_after = [&](int block) {
-    if constexpr (T::kTakesTurns) {
-      if (warpgroup == 0 ? block > 0 : block + 1 < tile.num_blocks) give_turn<T::kMultiplying>(1 - warpgroup);
+  // With kAlternates. Warpgroup 0 issues first; the first block's products need no leave.
+  const auto let_other_issue_after = [&](int block) {
+    if constexpr (T::kAlternates) {
+      if (warpgroup == 0 ? block > 0 : block + 1 < tile.num_blocks) let_issue<T::kMultiplying>(1 - warpgroup);
     }
   };
   // Stands between weights and the wait for the products that go on meanwhile: ptxas moves such a wait to in
@@ -117,7 +117,7 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     start_panel<T>(scores, queries, keys, panel);
   }
   commit_products();
-  give_turn_after(0);
+  let_other_issue_after(0);
   wait_products<0>();
   pin(scores);
   release(places, turn);
@@ -130,7 +130,7 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     turn.advance();
     const Turn of_keys = turn;
     turn.advance();
-    if constexpr (T::kTakesTurns) wait_for_turn<T::kMultiplying>(warpgroup);
+    if constexpr (T::kAlternates) wait_to_issue<T::kMultiplying>(warpgroup);
     pin(scores);
     pin(sums);
     pin(weights);
@@ -143,7 +143,7 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     if constexpr (T::kCached) clear_unseen<T>(tile, block - 1, places.block(turn.slot));
     begin_products();
     start_sums<T>(sums, weights, at(values, turn));
-    give_turn_after(block);
+    let_other_issue_after(block);
     wait_products<1>();
     pin(scores);
     release(places, of_keys);

@@ -34,9 +34,10 @@ struct Tiling {
   // Where two warpgroups multiply, the warp that copies brings three more, to give up the registers of all.
   static constexpr bool kMoveRegisters = kMultiplying > 128;
   static constexpr int kThreads = kMultiplying + (kMoveRegisters ? 128 : 32);
-  // Two warpgroups issue products in turn: so one weighs its scores while the other's products run. Blocks
-  // must be so long that both take their time. With a cache, all threads meet before values are multiplied.
-  static constexpr bool kTakesTurns = line_groups == 2 && column_groups == 1 && keys >= 128 && !cached;
+  // Two warpgroups issue products alternately, so that one weighs its scores while the other's run: for
+  // blocks so long that both take their time. Not with a cache, where all threads meet before values are
+  // multiplied.
+  static constexpr bool kAlternates = line_groups == 2 && column_groups == 1 && keys >= 128 && !cached;
   static constexpr int kLines = 64 * line_groups;
   static constexpr int kColumns = head_dim / column_groups;
   static constexpr int kPartColumns = kColumns < 128 ? kColumns : 128;  // of one wgmma

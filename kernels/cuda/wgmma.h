@@ -43,14 +43,14 @@ __device__ __forceinline__ void meet() {
   asm volatile("bar.sync 1, %0;\n" ::"n"(kThreads) : "memory");
 }
 
-/// Groups 0 and 1 of the first kThreads threads, a half each, take turns: a group waits for its turn, and the
-/// other gives it. Each turn that is given must be waited for.
+/// Groups 0 and 1, half of kThreads threads each, issue products alternately: a group waits until the other
+/// lets it. Each let_issue() must be waited for.
 template <int kThreads>
-__device__ __forceinline__ void wait_for_turn(int group) {
+__device__ __forceinline__ void wait_to_issue(int group) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(2 + group), "n"(kThreads) : "memory");
 }
 template <int kThreads>
-__device__ __forceinline__ void give_turn(int group) {
+__device__ __forceinline__ void let_issue(int group) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(2 + group), "n"(kThreads) : "memory");
 }
 
