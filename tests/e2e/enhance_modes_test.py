@@ -57,6 +57,8 @@ def same_of(reply):
 class EveryWay:
     """For a daemon of any size."""
 
+    HOWS = ("alone", "together", "beside_encodes")
+
     def switch(self, **settings):
         return switch(self.connect(), **settings)
 
@@ -88,9 +90,9 @@ class EveryWay:
         ways = WAYS + hybrids(2) if self.DAEMON["ranks"] >= 4 else WAYS
         for way in ways:
             self.switch(**way.settings)
-            for name, texts in (("alone", self.alone), ("together", self.together), ("beside encodes", self.beside_encodes)):
-                with self.subTest(way=way.name, how=name):
-                    self.assertEqual(texts(), expected())
+            for how in self.HOWS:
+                with self.subTest(way=way.name, how=how):
+                    self.assertEqual(getattr(self, how)(), expected())
 
 
 class OneRank(EveryWay, EnhanceTestCase):
@@ -111,10 +113,12 @@ class TwoRanks(EveryWay, EnhanceTestCase):
 class ThreeRanks(EveryWay, EnhanceTestCase):
     """A number that divides neither heads nor layers."""
     DAEMON = {"ranks": 3}
+    HOWS = ("together", "beside_encodes")
 
 
 class FourRanks(EveryWay, EnhanceTestCase):
     DAEMON = {"ranks": 4}
+    HOWS = ("together", "beside_encodes")
 
     def test_two_encoders_of_four(self):
         for way in WAYS:
@@ -123,21 +127,33 @@ class FourRanks(EveryWay, EnhanceTestCase):
                 self.assertEqual(self.together(), expected())
 
 
-class Ranks(EveryWay, EnhanceTestCase):
-    """With the rank that rewrites named."""
-
+class NamedRankInEveryWay(EveryWay, EnhanceTestCase):
     DAEMON = {"ranks": 2, "enhance.rank": 1, "enhance.slots": 2}
-
-    def test_those_that_run_are_as_many_as_one_rank_has_slots(self):
-        self.switch(**BATCH_PARALLEL)
-        client = self.connect()
-        numbers = [client.send_request("enhance_t2v", prompt=prompt, **GREEDY_FIELDS) for prompt in prompts()]
-        self.assertEqual(self.daemon.ask("info")["enhance"]["rank"], 1)
-        read_replies(client, len(numbers))
+    HOWS = ("together",)
 
     def test_a_rank_that_does_not_encode_leaves_it_to_those_that_do(self):
         self.switch(**BATCH_PARALLEL, encoder_ranks=[0])
         self.assertEqual(self.together(), expected())
+
+
+class NamedRank(EndlessTestCase):
+    DAEMON = {"ranks": 2, "enhance.rank": 1, "enhance.slots": 2}
+
+    def test_as_many_run_as_one_rank_has_slots(self):
+        """The other rank has none of them, but where both must work on each."""
+        self.assertEqual(self.daemon.ask("info")["enhance"]["rank"], 1)
+        for settings in (BATCH_PARALLEL, TENSOR):
+            switch(self.connect(), **settings)
+            running = [self.begin(f"dog {i}", **ENDLESS)[0] for i in range(2)]
+            waiting = self.connect()
+            for i in range(3):
+                waiting.send_request("enhance_t2v", prompt=f"waits {i}", **ENDLESS)
+            for _ in range(40):
+                running[0].read_reply()
+            self.assertEqual(self.enhancements(), {"running": 2, "waiting": 3})
+            for client in (*running, waiting):
+                client.close()
+            poll(lambda: self.enhancements() == {"running": 0, "waiting": 0}, "all have ended")
 
 
 class Orders(EndlessTestCase):
