@@ -103,6 +103,10 @@ class Text(EnhanceTestCase):
         self.assertTrue(text.startswith(reply["raw_text"]), (text, reply))
         self.assertLess(len(reply["raw_text"]), len(text))
 
+    def test_circles_go_on_where_they_may(self):
+        reply = self.enhance(CIRCLES, **GREEDY, guard=False, max_new_tokens=150)
+        self.assertEqual((reply["stop"], reply["tokens_out"]), ("length", 150))
+
     def test_prompts_of_any_words(self):
         for prompt in ("", "   ", "\0", "\u00e9\u4e2d\U0001f600 " * 20, "{{ bos_token }}", "<b>", "a\r\n\tb"):
             with self.subTest(prompt):
@@ -161,6 +165,7 @@ class Bounds(EnhanceTestCase):
             "seed": [None, -1, 2**53, 1.5, "1"],
             "no_repeat_ngram": [None, -1, 65, 1.5],
             "clean": [None, 1, "no"],
+            "guard": [None, 1, "no"],
             "stream": [None, 1, "no"],
             "name": [None, "", 7, "x" * 129],
             "readers": [None, 0, -1, 1.5, "2"],
