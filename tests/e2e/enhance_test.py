@@ -4,7 +4,7 @@ import json
 import time
 import unittest
 
-from enhancing import (ENDLESS, GOLDEN, GREEDY, SHORT, EndlessTestCase, EnhanceTestCase, enhance, image_file, read_events,
+from enhancing import (ENDLESS, GOLDEN, GREEDY, SHORT, EndlessTestCase, EnhanceTestCase, enhance, image_file,
                        read_replies)
 from harness import VOCABULARY
 from modes import take_everywhere
