@@ -516,7 +516,7 @@ class NoTokenizer(EnhanceTestCase):
 
     def test_a_made_model_rewrites_nothing_and_says_why(self):
         self.assertIsNone(self.daemon.ask("info")["enhance"])
-        self.assert_refused(enhance(self.connect(), "a"), "no_tokenizer", "tokenizer")
+        self.assert_refused(enhance(self.connect(), "a"), "no_enhancer", "tokenizer")
 
 
 if __name__ == "__main__":
