@@ -113,7 +113,7 @@ class GpuCheck(ScriptTree):
 
     def test_quick_and_no_build_leave_parts_out(self):
         _, output, calls = self.check("--quick", "--no-build", "--peers", str(self.root / "peers"))
-        self.assertRegex(output.splitlines()[-1], r": tests accuracy speed;")
+        self.assertRegex(output.splitlines()[-1], r": tests accuracy speed enhance;")
         self.assertIn("--requests 10", calls)
         self.assertIn("--parts tiny random lengths processor", calls)
 
