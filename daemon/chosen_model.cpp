@@ -34,12 +34,12 @@ void add_generation(const std::filesystem::path& directory, ChosenModel& chosen)
   chosen.generation = load_generation_config(directory / "generation_config.json");
   FoundVision vision = find_vision(directory, chosen.config);
   if (vision.files) chosen.vision = {vision.files->config(), vision.files};
-  if (!vision.reason.empty()) spdlog::info("no images in prompts: {}", vision.reason);
+  chosen.no_vision = std::move(vision.reason);
 }
 
 ChosenModel chosen_files(const std::filesystem::path& directory) {
   const ModelFiles files = open_model(directory);
-  ChosenModel chosen{files.config(), files.checkpoint(), files.tokenizer_file(), {}, {}, {}};
+  ChosenModel chosen{files.config(), files.checkpoint(), files.tokenizer_file(), {}, {}, {}, {}};
   add_generation(directory, chosen);
   return chosen;
 }

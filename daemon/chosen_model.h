@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "config/daemon_config.h"
 #include "config/generation_config.h"
@@ -19,6 +20,7 @@ struct ChosenModel {
   std::shared_ptr<const WeightOrigin> weights;
   std::optional<std::filesystem::path> tokenizer_file;  // not checked beyond what a look tells
   std::optional<VisionSource> vision;                   // where it can look at images
+  std::string no_vision;                                // why it cannot; of models with files
   std::optional<GenerationConfig> generation;           // what its files say of how it is continued
 
   struct Processor {

@@ -1,7 +1,11 @@
 #include "daemon/generating_model.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace gemmad {
@@ -14,12 +18,22 @@ constexpr std::int64_t kMostRows = 512;
 void GeneratingModel::choose(const Tokenizer* encoder_tokenizer, int rank, int num_ranks) {
   tokenizer_ = encoder_tokenizer;
   if (rank == 0) system_prompts_ = load_system_prompts(settings_);
-  separate_ = choose_enhancer(settings_);
-  if (!separate_) return;
-  make_shard_plan(separate_->config, settings_for_generation(shard_settings(settings_)), num_ranks);
-  if (rank != 0) return;
-  own_tokenizer_.emplace(Tokenizer::load(*separate_->tokenizer_file));
-  tokenizer_ = &*own_tokenizer_;
+  choose_separate(rank, num_ranks);
+  if (rank == 0 && !model().no_vision.empty())
+    spdlog::info("prompts are enhanced without images: {}", model().no_vision);
+}
+
+void GeneratingModel::choose_separate(int rank, int num_ranks) {
+  if (settings_.enhancer_model.empty()) return;
+  try {
+    separate_ = choose_enhancer(settings_);
+    make_shard_plan(separate_->config, settings_for_generation(shard_settings(settings_)), num_ranks);
+    if (rank != 0) return;
+    own_tokenizer_.emplace(Tokenizer::load(*separate_->tokenizer_file));
+    tokenizer_ = &*own_tokenizer_;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("enhancer.model: ") + error.what());
+  }
 }
 
 GenerationHost& GeneratingModel::start(const DeploymentParts& parts, Residency& encoder) {

@@ -53,6 +53,8 @@ void Leader::run() {
     }
     if (Clock::now() - heard_at_ >= heartbeat) beat();
   }
+  for (const Order& order : postponed_)
+    parts_.sink.ended(order.ticket, {false, "shutting_down", "the daemon stops instead", 0});
   parts_.sink.drained();
   announce({AnnouncementKind::kStop, {}, {}, {}, {}, {}});
 }

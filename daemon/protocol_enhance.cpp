@@ -15,17 +15,11 @@ constexpr std::int64_t kMaxImageSide = 65536;
 constexpr std::int64_t kMaxSeed = (std::int64_t{1} << 53) - 1;
 
 void expect_enhancer(const ProtocolLimits& limits) {
-  if (!limits.takes_text) {
-    throw RefusedField(
-        "no_tokenizer",
-        "this daemon has no tokenizer: its model was made without files, and cannot rewrite text");
-  }
-  if (!limits.has_enhancer) {
-    throw RefusedField(
-        "no_enhancer",
-        "this daemon rewrites no prompts: its model has no chat template that gemmad knows; name one "
-        "that has with enhancer.model in its config");
-  }
+  if (limits.has_enhancer) return;
+  throw RefusedField(
+      "no_enhancer",
+      "this daemon rewrites no prompts: its model was made without files, and has no tokenizer; "
+      "name one that has with enhancer.model in its config");
 }
 
 /// Text of at most `max_bytes`, or none.

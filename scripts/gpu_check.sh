@@ -3,7 +3,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-all_parts="build tests accuracy speed peers"
+all_parts="build tests accuracy speed enhance peers"
 parts=$all_parts quick=false build=$root/build/release out=$root/build/gpu_check
 peers="" layers=48 requests=30 commit=""
 failed=() left_out=() without=()
@@ -18,6 +18,7 @@ Parts, one after the other; only one of them uses the GPUs at a time:
   accuracy  hidden states against float64 and transformers, features and embeddings against float64 and LTX-2's bf16
             (tests/bench/gpu_accuracy.py; needs 7 GB in the temporary folder)
   speed     from request to reply, on 1 GPU and, where there are as many, on 2 (tests/bench/gpu_speed.py)
+  enhance   prompts that are continued, and encodes beside them (tests/bench/gpu_enhance.py); to the screen and enhance.log
   peers     PyTorch and LTX-2's way of encoding, timed on the same GPUs
 Then a table of all that lies in --out, also as Markdown, and a line of JSON for each case in tests/bench/baselines/.
 
@@ -136,6 +137,14 @@ run_speed() {
   cp "$out/speed.log" "$out/speed.jsonl"
 }
 
+run_enhance() {
+  local ranks
+  for ranks in "${rank_counts[@]}"; do
+    part enhance 300 python3 "$root/tests/bench/gpu_enhance.py" --ranks "$ranks" --layers "$layers" device=cuda \
+      mode=sharded
+  done
+}
+
 # LTX-2 in one of its ways of using several GPUs; on one it has but one.
 run_ltx() {
   local ranks=$1 way=$2 lengths=$3
@@ -183,6 +192,7 @@ main() {
   if wanted tests; then part tests 420 ctest --test-dir "$build" -L '^gpu$' --no-tests=error --output-on-failure; fi
   if wanted accuracy; then run_accuracy; fi
   if wanted speed; then run_speed; fi
+  if wanted enhance; then run_enhance; fi
   if wanted peers; then run_peers; fi
   step "table"
   python3 "$root/tests/bench/gpu_table.py" --folder "$out" --baselines "$root/tests/bench/baselines" --gpu "$gpu" \

@@ -176,7 +176,9 @@ TEST_CASE("what this daemon cannot do is refused by a code of its own") {
   const std::string encode = R"({"id":1,"op":"encode","prompts":["a"],"enhance":true})";
   ProtocolLimits no_text = limits();
   no_text.takes_text = false;
-  CHECK(contains(refusal_of(t2v, no_text), "no_tokenizer: "));
+  CHECK(std::holds_alternative<EnhanceRequest>(
+      parse_request(t2v, no_text).command));  // the enhancer has its own
+  CHECK(contains(refusal_of(encode, no_text), "no_tokenizer: "));
   ProtocolLimits no_enhancer = limits();
   no_enhancer.has_enhancer = false;
   CHECK(contains(refusal_of(t2v, no_enhancer), "no_enhancer: "));

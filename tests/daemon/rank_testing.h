@@ -42,6 +42,7 @@ class TestRank {
   /// Null where another rank of the place publishes.
   ResultStore* store() { return store_ ? &*store_ : nullptr; }
   BatchRunner& runner() { return *runner_; }
+  Output output() { return {places_, *segment_, store()}; }
   Bootstrap& bootstrap() { return bootstrap_; }
   const ModelFiles& files() const { return files_; }
   int number() const { return bootstrap_.info().rank; }

@@ -79,7 +79,7 @@ class Separate(EnhanceTestCase):
 
 
 class Resting(EnhanceTestCase):
-    """Soon after its last prompt the enhancer sleeps; its files may have gone by then."""
+    """Soon after its last prompt the enhancer sleeps; its files may go once the daemon is there."""
 
     DAEMON = {"ranks": 2, "model": TEXT_TINY, "enhance.idle_ms": 100, "heartbeat_ms": 50}
 
@@ -88,9 +88,9 @@ class Resting(EnhanceTestCase):
         cls.folder = Path(cls.enter(tempfile.TemporaryDirectory()))
         cls.DAEMON = {**cls.DAEMON, "enhancer.model": make_endless(TINY, cls.folder / "enhancer")}
         super().setUpClass()
+        shutil.rmtree(cls.folder / "enhancer")
         with cls.daemon.client() as client:
             cls.before = [cls.say(client, **fields) for fields in cls.requests()]
-        shutil.rmtree(cls.folder / "enhancer")
 
     @staticmethod
     def requests():

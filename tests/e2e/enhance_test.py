@@ -4,7 +4,7 @@ import json
 import time
 import unittest
 
-from enhancing import (ENDLESS, GOLDEN, GREEDY, SHORT, EndlessTestCase, EnhanceTestCase, enhance, image_file, read_events,
+from enhancing import (ENDLESS, GOLDEN, GREEDY, SHORT, EndlessTestCase, EnhanceTestCase, enhance, image_file,
                        read_replies)
 from harness import VOCABULARY
 from modes import take_everywhere
@@ -103,6 +103,10 @@ class Text(EnhanceTestCase):
         self.assertTrue(text.startswith(reply["raw_text"]), (text, reply))
         self.assertLess(len(reply["raw_text"]), len(text))
 
+    def test_circles_go_on_where_they_may(self):
+        reply = self.enhance(CIRCLES, **GREEDY, guard=False, max_new_tokens=150)
+        self.assertEqual((reply["stop"], reply["tokens_out"]), ("length", 150))
+
     def test_prompts_of_any_words(self):
         for prompt in ("", "   ", "\0", "\u00e9\u4e2d\U0001f600 " * 20, "{{ bos_token }}", "<b>", "a\r\n\tb"):
             with self.subTest(prompt):
@@ -161,6 +165,7 @@ class Bounds(EnhanceTestCase):
             "seed": [None, -1, 2**53, 1.5, "1"],
             "no_repeat_ngram": [None, -1, 65, 1.5],
             "clean": [None, 1, "no"],
+            "guard": [None, 1, "no"],
             "stream": [None, 1, "no"],
             "name": [None, "", 7, "x" * 129],
             "readers": [None, 0, -1, 1.5, "2"],
@@ -511,7 +516,7 @@ class NoTokenizer(EnhanceTestCase):
 
     def test_a_made_model_rewrites_nothing_and_says_why(self):
         self.assertIsNone(self.daemon.ask("info")["enhance"])
-        self.assert_refused(enhance(self.connect(), "a"), "no_tokenizer", "tokenizer")
+        self.assert_refused(enhance(self.connect(), "a"), "no_enhancer", "tokenizer")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import unittest
 
+from enhancing import GREEDY, EnhanceTestCase, raw_image
 from goldens import padded_golden
 from harness import MODELS, TEXT_TINY, TINY, Daemon, DaemonTestCase
 from modes import ADAPTIVE, BATCH_PARALLEL, LAYER, TENSOR, WAYS, encode_everywhere, random_prompt, switch
@@ -109,6 +110,33 @@ class OneGpu(DaemonTestCase):
                 self.assertTrue(client.call("encode", prompts=prompts, outputs=["last_hidden_state"])["ok"])
             # Graphs of shapes that had not come before; they are bounded in number.
             self.assertLess(used_mib(0) - before, 128)
+
+
+class Enhancement(EnhanceTestCase):
+    DAEMON = {"ranks": 1, "device": "cuda", "enhance.slots": 4, "enhance.idle_ms": 500}
+
+    def test_the_same_text_alone_together_and_beside_encodes(self):
+        prompts = [f"a {word} runs" for word in ("dog", "small fox", "very old and tired horse")]
+        alone = [self.enhance(prompt, **GREEDY, max_new_tokens=64, guard=False)["raw_text"] for prompt in prompts]
+        client, encoder = self.connect(), self.connect()
+        numbers = [client.send_request("enhance_t2v", prompt=prompt, **GREEDY, max_new_tokens=64, guard=False)
+                   for prompt in prompts]
+        for request in some_requests():
+            self.assertTrue(encoder.call("encode", outputs=["last_hidden_state"], **request)["ok"])
+        replies = {reply["id"]: reply["raw_text"] for reply in (client.read_reply() for _ in prompts)}
+        self.assertEqual([replies[number] for number in numbers], alone)
+
+    def test_a_seed_gives_the_same_text_and_an_image_another(self):
+        image = raw_image(60, 80, bytes(range(240)) * 60)
+        texts = [self.enhance(seed=7, max_new_tokens=40, clean=False, **fields)["raw_text"]
+                 for fields in ({}, {}, {"image": image}, {"image": image})]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[2], texts[3])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_its_memory_goes_when_nothing_is_continued(self):
+        self.enhance(max_new_tokens=4)
+        poll(lambda: self.daemon.ask("info")["ranks"][0]["bytes"]["generation"] == 0, "the memory is given back")
 
 
 class Start(unittest.TestCase):

@@ -80,7 +80,7 @@ class GpuCheck(ScriptTree):
             self.assertIn(told, calls)
         self.assertRegex(output, r"\| 2 \| tensor \| per_rank \| 2x128 \| all \| 7\.50 \|.* \| 319 \|\n")
         self.assertIn((self.root / "build/gpu_check/gpu_check.md").read_text().strip(), output)
-        self.assertRegex(output.splitlines()[-1], r"^gpu_check: PASS in \d+ s: build tests accuracy speed peers;")
+        self.assertRegex(output.splitlines()[-1], r"^gpu_check: PASS in \d+ s: build tests accuracy speed enhance peers;")
         first = self.baselines()[0]
         self.assertEqual((first["gpu"], first["driver"], first["commit"], first["median_ms"], first["peers"]),
                          ("NVIDIA H200", "580.1", "abc", 8.0, {"eager_ms": 75.9, "compiled_ms": 12.8, "ltx_ms": None}))
@@ -113,7 +113,7 @@ class GpuCheck(ScriptTree):
 
     def test_quick_and_no_build_leave_parts_out(self):
         _, output, calls = self.check("--quick", "--no-build", "--peers", str(self.root / "peers"))
-        self.assertRegex(output.splitlines()[-1], r": tests accuracy speed;")
+        self.assertRegex(output.splitlines()[-1], r": tests accuracy speed enhance;")
         self.assertIn("--requests 10", calls)
         self.assertIn("--parts tiny random lengths processor", calls)
 
