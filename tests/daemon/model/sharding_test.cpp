@@ -82,7 +82,8 @@ std::vector<States> encode_together(const TestModel& model, const Replica& repli
     const std::unique_ptr<Ops> ops = make_cpu_ops(1);
     std::unique_ptr<Collectives> group = host_transport(bootstrap).group(members, kTimeout);
     const bool sliced = replica.strategy == Strategy::kTensor;
-    GroupLinks links(sliced ? std::move(group) : nullptr, nullptr, sliced ? nullptr : std::move(group), stage);
+    GroupLinks links(sliced ? std::move(group) : nullptr, nullptr, sliced ? nullptr : std::move(group), stage,
+                     static_cast<int>(replica.shards.size()));
     const Shard& shard = replica.shards[static_cast<std::size_t>(stage)];
     by_rank[static_cast<std::size_t>(rank)] = encode_part(model, load(model, shard, *ops), links, *ops);
   });
