@@ -180,7 +180,7 @@ TEST_CASE("A bad batch is refused by every part before any of them waits for ano
     std::unique_ptr<Collectives> group = host_transport(bootstrap).group({0, 1, 2}, kTimeout);
     const bool sliced = strategy == Strategy::kTensor;
     GroupLinks links(sliced ? std::move(group) : nullptr, nullptr, sliced ? nullptr : std::move(group),
-                     bootstrap.info().rank);
+                     bootstrap.info().rank, 3);
     CollectingSink sink(*ops);
     const std::vector<std::int32_t> ids = {2, 100'000};
     const std::vector<std::int64_t> offsets = {0, 2};
