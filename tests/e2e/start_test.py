@@ -328,10 +328,13 @@ class CommandLine(unittest.TestCase):
 
     def test_help_names_every_setting_and_op(self):
         text = self.run_gemmad("--help").stdout
-        keys = json.loads(self.run_gemmad("--print-config", "--model", "m").stdout)
-        ops = ["encode", "tokenize", "info", "health", "metrics", "cancel", "switch", "sleep", "wake", "shutdown"]
+        settings = json.loads(self.run_gemmad("--print-config", "--model", "m").stdout)
+        keys = [key for key, value in settings.items() if not isinstance(value, dict)]
+        keys += [f"{section}.{key}" for section, value in settings.items() if isinstance(value, dict) for key in value]
+        ops = ["encode", "enhance_t2v", "enhance_i2v", "tokenize", "info", "health", "metrics", "cancel", "switch", "sleep",
+               "wake", "shutdown"]
         for word in [*keys, *ops]:
-            self.assertRegex(text, rf"(?m)^ *{word} ")
+            self.assertRegex(text, rf"(?m)^ *{re.escape(word)} ")
 
     def test_the_schema_in_the_tree_is_the_one_it_prints(self):
         printed = self.run_gemmad("--print-schema").stdout

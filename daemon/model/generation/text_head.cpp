@@ -56,15 +56,14 @@ void TextHead::run(ConstTensorView rows, std::int64_t num_rows, PartLinks& links
   }
 
   const int count = place_.slices.count;
-  TensorView result = own_.view(dtype, {padded, slice_rows()});
-  ops_.unembed(rows, own_table(), result, stream);
+  ops_.unembed(rows, own_table(), own_.view(dtype, {padded, slice_rows()}), stream);
+  // What fills up the rows stays here.
+  TensorView result = own_.view(dtype, {num_rows, slice_rows()});
   if (count > 1) {
-    const TensorView all = all_.view(dtype, {count, padded, slice_rows()});
+    const TensorView all = all_.view(dtype, {count, num_rows, slice_rows()});
     links.gather_over_slices(result, all, stream);
     result = all;
   }
-  // What fills up the rows of a device without slices stays there.
-  if (count == 1) result.shape = {num_rows, slice_rows()};
   if (has_logits()) ops_.copy_to_host({host_.data(), dtype, result.shape}, result, stream);
   links.wait(stream);
   ops_.synchronize(stream);
@@ -92,11 +91,11 @@ void TextHead::tune() {
 void TextHead::assemble(std::int64_t num_rows) {
   const auto element_bytes = static_cast<std::int64_t>(gemmad::size_bytes(ops_.compute_dtype()));
   const std::int64_t piece_bytes = slice_rows() * element_bytes;
-  const std::int64_t padded = ops_.padded_rows(num_rows);
   for (int slice = 0; slice < place_.slices.count; ++slice) {
     for (std::int64_t row = 0; row < num_rows; ++row) {
       std::memcpy(assembled_.data() + (row * vocab_size_ + slice_begin(slice)) * element_bytes,
-                  host_.data() + (slice * padded + row) * piece_bytes, static_cast<std::size_t>(piece_bytes));
+                  host_.data() + (slice * num_rows + row) * piece_bytes,
+                  static_cast<std::size_t>(piece_bytes));
     }
   }
 }
