@@ -252,10 +252,32 @@ class EmbeddingsForLtx(unittest.TestCase):
         pipeline.prompt_encoder(["a dog"], enhance_first_prompt=True, enhance_prompt_image=image)
         self.assertEqual(self.fake.enhances[1]["image"]["shape"], [2, 4, 3])
 
-    def test_an_enhanced_prompt_may_have_other_limits(self):
+    def test_the_system_prompts_are_those_of_the_installed_ltx(self):
+        encoder = self.build_encoder()
+        encoder.enhance_t2v("a dog")
+        self.assertNotIn("system_prompt", self.fake.enhances[0])
+        with tempfile.TemporaryDirectory() as folder:
+            prompts = Path(folder) / "ltx_core" / "text_encoders" / "gemma" / "encoders" / "prompts"
+            prompts.mkdir(parents=True)
+            (Path(folder) / "ltx_core" / "__init__.py").touch()
+            for kind in ("t2v", "i2v"):
+                (prompts / f"gemma3_{kind}_system_prompt.txt").write_text(f"Be vivid ({kind}).\n")
+            sys.path.insert(0, folder)
+            self.addCleanup(sys.modules.pop, "ltx_core", None)
+            self.addCleanup(sys.path.remove, folder)
+            encoder.enhance_t2v("a dog")
+            encoder.enhance_i2v("a dog", torch.zeros(2, 4, 3, dtype=torch.uint8))
+            encoder.enhance_t2v("a dog", system_prompt="Be short.")
+        self.assertEqual([sent["system_prompt"] for sent in self.fake.enhances[1:]],
+                         ["Be vivid (t2v).\n", "Be vivid (i2v).\n", "Be short."])
+
+    def build_encoder(self):
         builder = install(fake_ltx.Pipeline(model_type="gemma4_unified"), self.fake.socket)
         self.addCleanup(builder._encoder.close)
-        encoder = builder.build()
+        return builder.build()
+
+    def test_an_enhanced_prompt_may_have_other_limits(self):
+        encoder = self.build_encoder()
         text = encoder.enhance_t2v("a dog", max_new_tokens=9, system_prompt="Be short.", seed=3, static_cache=True)
         self.assertEqual((text, type(text)), ("a better dog", str))
         sent = self.fake.enhances[0]

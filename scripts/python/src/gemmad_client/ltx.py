@@ -10,6 +10,7 @@ with FleetError, a ValueError of the same text.
 from __future__ import annotations
 
 import copy
+import importlib.resources
 import os
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -56,13 +57,16 @@ class GemmadTextEncoder:
 
     def enhance_t2v(self, prompt: str, max_new_tokens: int | None = None, system_prompt: str | None = None,
                     seed: int | None = None, static_cache: bool = False) -> str:
-        """The text as generated: LTX-2 cleans it. Alike on all ranks; `static_cache` means nothing to gemmad. Raises
-        FleetError, EnhanceUnavailable where the daemon cannot."""
+        """The text as generated: LTX-2 cleans it. Without `system_prompt` by LTX-2's own for Gemma 3, where it is installed,
+        else by the daemon's. Alike on all ranks; `static_cache` means nothing to gemmad. Raises FleetError,
+        EnhanceUnavailable where the daemon cannot."""
+        system_prompt = system_prompt or _ltx_system_prompt("t2v")
         return self._encoder.enhance("enhance_t2v", prompt, None, _options(max_new_tokens, system_prompt, seed))
 
     def enhance_i2v(self, prompt: str, image: torch.Tensor, max_new_tokens: int | None = None,
                     system_prompt: str | None = None, seed: int | None = None, static_cache: bool = False) -> str:
         """The same with an image, uint8 [H, W, 3]."""
+        system_prompt = system_prompt or _ltx_system_prompt("i2v")
         return self._encoder.enhance("enhance_i2v", prompt, image, _options(max_new_tokens, system_prompt, seed))
 
     def dispose(self) -> None:
@@ -171,6 +175,14 @@ def _check_model(builder: GemmadGemmaBuilder, expected: Any) -> None:
     model_type = builder.model_config()["model_type"]
     if isinstance(expected, str) and expected and expected != model_type:
         raise FleetError(f"gemmad: the pipeline expects a text encoder of type {expected}, the daemon runs {model_type}")
+
+
+def _ltx_system_prompt(kind: str) -> str | None:
+    try:
+        prompts = importlib.resources.files("ltx_core") / "text_encoders" / "gemma" / "encoders" / "prompts"
+        return (prompts / f"gemma3_{kind}_system_prompt.txt").read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):
+        return None
 
 
 def _options(max_new_tokens: int | None, system_prompt: str | None, seed: int | None) -> Json:
