@@ -70,8 +70,10 @@ void Leader::work_on(JobQueue::Work work) {
 }
 
 void Leader::execute(std::vector<Order> orders) {
-  if (!generates()) std::move(postponed_.begin(), postponed_.end(), std::back_inserter(orders));
-  if (!generates()) postponed_.clear();
+  if (!generates()) {
+    std::move(postponed_.begin(), postponed_.end(), std::back_inserter(orders));
+    postponed_.clear();
+  }
   for (Order& order : orders) {
     if (order.kind == OrderKind::kSleep && generates()) {
       postponed_.push_back(std::move(order));

@@ -16,7 +16,6 @@
 
 #include "kernels/base/float_formats.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/hopper_gemm.h"
 
 namespace gemmad {
 namespace {
@@ -143,21 +142,16 @@ class Bench {
       weights.push_back(random({outputs, inputs}));
     const Tensor x = random({rows, inputs}), y = random({rows, outputs});
     const Tensor out = random({rows, std::max<std::int64_t>(outputs / 2, 1)});
-    const auto print = [&](const std::string& kernel, double us) {
-      std::printf("%-44s %9.2f %9.0f\n",
-                  (name + ", " + std::to_string(rows) + " x " + std::to_string(inputs) + " by " +
-                   std::to_string(outputs) + kernel)
-                      .c_str(),
-                  us, static_cast<double>(bytes) / us * 1e-3);
-    };
-    const std::size_t count = 4 * weights.size();
-    print("", microseconds(count, [&](std::size_t i) {
-            const ConstMatrixView w = weights[i % weights.size()].view;
-            if (block > 0)
-              ops_->gemm_geglu(x.view, w, block, y.view, out.view, ops_->stream());
-            else
-              ops_->gemm(x.view, w, y.view, ops_->stream());
-          }));
+    const double us = microseconds(4 * weights.size(), [&](std::size_t i) {
+      const ConstMatrixView w = weights[i % weights.size()].view;
+      if (block > 0)
+        ops_->gemm_geglu(x.view, w, block, y.view, out.view, ops_->stream());
+      else
+        ops_->gemm(x.view, w, y.view, ops_->stream());
+    });
+    const std::string sizes = name + ", " + std::to_string(rows) + " x " + std::to_string(inputs) + " by " +
+                              std::to_string(outputs);
+    std::printf("%-44s %9.2f %9.0f\n", sizes.c_str(), us, static_cast<double>(bytes) / us * 1e-3);
   }
 
   /// Rows that see `keys` keys each.

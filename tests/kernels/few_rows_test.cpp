@@ -83,34 +83,4 @@ TEST_CASE("A row of few that is not a number leaves the others as they are") {
   }
 }
 
-TEST_CASE("gemm_geglu of one to eight rows is gemm and then geglu") {
-  struct Case {
-    std::int64_t rows, inputs, width, block;
-  };
-  const Case sizes = GENERATE(Case{1, 8, 3, 3}, Case{2, 40, 24, 8}, Case{3, 136, 5, 1}, Case{4, 1032, 30, 10},
-                              Case{8, 256, 4224, 64}, Case{1, 3840, 128, 64});
-  CAPTURE(sizes.rows, sizes.inputs, sizes.width, sizes.block);
-  OpTesting testing;
-  const float deviation = 1 / std::sqrt(static_cast<float>(sizes.inputs));
-  const DeviceTensor x = testing.put(random_values(sizes.rows * sizes.inputs, 1), {sizes.rows, sizes.inputs});
-  const DeviceTensor w = testing.put(random_values(2 * sizes.width * sizes.inputs, 2, deviation),
-                                     {2 * sizes.width, sizes.inputs});
-  const DeviceTensor scratch = testing.empty({sizes.rows, 2 * sizes.width});
-  const std::vector<float> nothing(static_cast<std::size_t>(sizes.rows * sizes.width), NAN);
-  const DeviceTensor together = testing.put(nothing, {sizes.rows, sizes.width});
-  const DeviceTensor apart = testing.put(nothing, {sizes.rows, sizes.width});
-  Ops& ops = testing.ops();
-  ops.gemm_geglu(x.view, w.view, sizes.block, scratch.view, together.view, testing.stream());
-  ops.gemm(x.view, w.view, scratch.view, testing.stream());
-  ops.geglu(scratch.view, sizes.block, apart.view, testing.stream());
-  const std::vector<float> actual = testing.get(together.view);
-  const std::vector<float> expected = testing.get(apart.view);
-  // Sums in another order may round gate and up the other way: one step each.
-  const Comparison result = compare_elements({actual.data(), DType::kF32, {sizes.rows, sizes.width}},
-                                             std::vector<double>(expected.begin(), expected.end()),
-                                             64 * kEps + 4 * testing.rounding(), 5 * testing.rounding());
-  INFO(result.report);
-  CHECK(result.ok);
-}
-
 }  // namespace gemmad

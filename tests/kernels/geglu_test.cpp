@@ -62,8 +62,10 @@ TEST_CASE("gemm_geglu is gemm and then geglu") {
   struct Sizes {
     std::int64_t rows, inputs, width, block;
   };
-  const Sizes sizes = GENERATE(Sizes{1, 8, 3, 3}, Sizes{17, 96, 128, 64}, Sizes{128, 640, 256, 64},
-                               Sizes{300, 128, 192, 64}, Sizes{16, 72, 128, 32});
+  const Sizes sizes =
+      GENERATE(Sizes{1, 8, 3, 3}, Sizes{17, 96, 128, 64}, Sizes{128, 640, 256, 64}, Sizes{300, 128, 192, 64},
+               Sizes{16, 72, 128, 32}, Sizes{2, 40, 24, 8}, Sizes{3, 136, 5, 1}, Sizes{4, 1032, 30, 10},
+               Sizes{8, 256, 4224, 64}, Sizes{1, 3840, 128, 64});
   CAPTURE(sizes.rows, sizes.inputs, sizes.width, sizes.block);
   OpTesting testing;
   const DeviceTensor x = testing.put(random_values(sizes.rows * sizes.inputs, 1), {sizes.rows, sizes.inputs});
