@@ -1,9 +1,11 @@
 // Where the time of a forward pass on a GPU goes: the whole pass, and each of its operations alone, recorded
 // over all layers on the model's own weights, so that these come from memory as in the pass.
 //
-// stage_bench [--preset NAME] [--layers N] [--tokens LIST] [--rounds N]
+// stage_bench [--preset NAME] [--layers N] [--slices N] [--tokens LIST] [--rounds N]
 //   --preset   sizes, as the key of the config; random weights
 //   --layers   the first N only; 0: all
+//   --slices   as the first rank of N that share every layer (strategy tensor), its sums over them left out: what
+//              such a rank takes beside them
 //   --tokens   batches, each a sum of prompt lengths: "128,1024+1024"
 #include <algorithm>
 #include <chrono>
@@ -29,6 +31,7 @@ using Lengths = std::vector<std::int64_t>;
 struct Options {
   Preset preset = Preset::kGemma3_12b;
   std::int64_t layers = 0;
+  int slices = 1;
   std::vector<Lengths> batches = {{16}, {128}, {128, 128}, {1024}, {1024, 1024}};
   int rounds = 30;
 };
@@ -51,6 +54,8 @@ Options parse_options(int argc, char** argv) {
       options.preset = parse_preset(value);
     } else if (flag == "--layers") {
       options.layers = std::stoll(value);
+    } else if (flag == "--slices") {
+      options.slices = std::stoi(value);
     } else if (flag == "--rounds") {
       options.rounds = std::stoi(value);
     } else if (flag == "--tokens") {
@@ -181,7 +186,8 @@ void run(const Options& options) {
   const std::unique_ptr<Ops> ops = make_cuda_ops({0, threads, cache_folder()});
   const auto begin = std::chrono::steady_clock::now();
   const RandomWeights source(config, 1, threads);
-  TextWeights weights = load_text_weights(source, config, whole_model(config, 0), *ops, {});
+  const ShardPlan plan = make_shard_plan(config, {Mode::kSharded, Strategy::kTensor, 0, {}}, options.slices);
+  TextWeights weights = load_text_weights(source, config, plan.replicas.front().shards.front(), *ops, {});
   std::int64_t most = 1;
   for (const Lengths& lengths : options.batches) {
     std::int64_t sum = 0;
@@ -195,8 +201,8 @@ void run(const Options& options) {
   encoder.tune(most);
   if (const auto problem = ops->save_tuning()) std::fprintf(stderr, "%s\n", problem->c_str());
   const auto tuned = std::chrono::steady_clock::now();
-  std::printf("%s, %lld layers; weights made and loaded in %.1f s, products tuned in %.1f s\n",
-              ops->description().c_str(), static_cast<long long>(config.num_layers),
+  std::printf("%s, %lld layers, 1 of %d slices; weights made and loaded in %.1f s, products tuned in %.1f s\n",
+              ops->description().c_str(), static_cast<long long>(config.num_layers), options.slices,
               std::chrono::duration<double>(loaded - begin).count(),
               std::chrono::duration<double>(tuned - loaded).count());
   std::printf("%-12s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "tokens", "pass ms", "qkv us", "norm_rope",
