@@ -22,8 +22,6 @@ constexpr int kSignals = kSums + 1;
 constexpr std::size_t kEpochsOffset =
     sizeof(std::uint32_t) * PeerAddends::kMaxPeers * PeerAddends::kMaxBlocks;  // behind the signals
 constexpr std::size_t kSignalBytes = kEpochsOffset + sizeof(std::uint32_t) * PeerAddends::kMaxBlocks;
-// Below this the second meeting of a sum in two steps costs more than its links save.
-constexpr std::int64_t kTwoStepsFromBytes = 1 << 20;
 
 void check_device(cudaError_t result, const char* call) {
   if (result != cudaSuccess) throw BootstrapError(std::string(call) + ": " + cudaGetErrorString(result));
@@ -149,7 +147,7 @@ PeerAddends PeerBuffers::addends(int which) const {
     result.signals[member] = reinterpret_cast<std::uint32_t*>(region(member, kSignals));
   }
   result.epochs = reinterpret_cast<std::uint32_t*>(region(own_, kSignals) + kEpochsOffset);
-  if (ranks_.size() > 2) result.two_steps_from_bytes = kTwoStepsFromBytes;
+  result.two_steps_from_bytes = two_steps_from_bytes(result.num_peers);
   return result;
 }
 

@@ -16,7 +16,6 @@ namespace {
 namespace kernel = hopper_gemm_kernel;
 
 constexpr int kBlocksToFill = 132;  // an H100's or H200's multiprocessors, each with one block
-constexpr int kLargestCluster = 8;  // that every device has
 constexpr int kMaxDevices = 64;
 constexpr int kPlainRows = 128;  // of the weights, per block that is not paired
 
@@ -155,7 +154,7 @@ int count_clusters(int cluster) {
 template <typename L, bool kGeglu>
 int max_clusters(int cluster) {
   constexpr int kUnknown = 0;
-  static std::array<std::array<std::atomic<int>, kLargestCluster + 1>, kMaxDevices> counts_plus_1{};
+  static std::array<std::array<std::atomic<int>, kLargestHopperCluster + 1>, kMaxDevices> counts_plus_1{};
   std::atomic<int>& known =
       counts_plus_1[static_cast<std::size_t>(current_device())][static_cast<std::size_t>(cluster)];
   if (known.load() == kUnknown) known.store(1 + count_clusters<L, kGeglu>(cluster));
@@ -170,36 +169,8 @@ int max_clusters(const HopperGemmPlan& plan, bool geglu) {
   });
 }
 
-// ---- the plan ----
-
-int choose_token_tile(std::int64_t tokens) {
-  for (int tile : {16, 32, 64, 128, 192, 256})
-    if (tokens <= tile) return tile;
-  int best = 256;  // the fewest tokens that do not exist; of equal ones, the largest tile
-  for (int tile : {192, 128})
-    if (ceil_div(tokens, tile) * tile < ceil_div(tokens, best) * best) best = tile;
-  return best;
-}
-
-/// Blocks of pairs as large as still give most multiprocessors one. Few tokens gain nothing from pairs.
-void choose_pairs(HopperGemmPlan& plan, std::int64_t tokens, std::int64_t rows) {
-  constexpr std::int64_t kMostFilled = kBlocksToFill * 3 / 4;
-  if (tokens <= 32 || (tokens <= 64 && ceil_div(rows, 256) < kMostFilled)) return;
-  plan.paired = true;
-  if (tokens <= 128 && ceil_div(rows, 256) >= kMostFilled) plan.rows = 256;
-}
-
-/// As many parts of K as fill the device, of at least four steps each.
-int choose_split(std::int64_t tiles, std::int64_t steps) {
-  int split = 1;
-  while (2 * split <= kLargestCluster && tiles * 2 * split <= kBlocksToFill && steps >= 4 * 2 * split)
-    split *= 2;
-  return split;
-}
-
-/// How many times one after another the device is filled.
-std::int64_t count_rounds(std::int64_t items, int clusters) {
-  return clusters == 0 ? std::numeric_limits<std::int64_t>::max() : ceil_div(items, clusters);
+HopperClusters clusters_of(const HopperGemmSizes& sizes) {
+  return [geglu = sizes.geglu](const HopperGemmPlan& plan) { return max_clusters(plan, geglu); };
 }
 
 // ---- the launch ----
@@ -243,7 +214,7 @@ void launch_by_plan(ConstMatrixView x, ConstMatrixView w, MatrixView y, const Ho
   kernel::Work work = describe_work(x, w, y, plan);
   if (L::kHalves && plan.share == 2 && !plan.whole) halve_last_round(work, fit);
   // Clusters that take one item after another get as many each.
-  std::int64_t clusters = ceil_div(work.items, count_rounds(work.items, fit));
+  std::int64_t clusters = ceil_div(work.items, ceil_div(work.items, fit));
   if (work.halves > 0) clusters = fit;
   if (plan.split > 1) clusters = work.items;
   Grid grid{dim3(static_cast<unsigned>(clusters * cluster)), dim3(kernel::kThreads)};
@@ -282,16 +253,6 @@ void check_taken(const ConstTensorView& x, const ConstMatrixView& w, const Matri
   if (!takes(x, w, y, geglu)) throw std::invalid_argument("hopper_gemm does not take these operands");
 }
 
-void check_plan(const HopperGemmPlan& plan, std::int64_t columns, bool geglu) {
-  const auto is_power = [](int n) { return n == 1 || n == 2 || n == 4 || n == 8; };
-  const bool valid =
-      is_power(plan.split) && is_power(plan.share) && plan.split * plan.share <= kLargestCluster &&
-      plan.split <= ceil_div(columns, kernel::kStep) && plan.token_tile % (8 * plan.share) == 0 &&
-      (plan.held == 1 || plan.held == 2) && plan.ahead >= 0 && plan.ahead <= 1024 &&
-      (plan.paired ? geglu && plan.split == 1 && plan.held == 1 : plan.rows == kPlainRows);
-  if (!valid) reject_plan();
-}
-
 /// The same bytes by the kernel that can write anywhere.
 HopperGemmPlan without_pairs(HopperGemmPlan plan) {
   plan.paired = false;
@@ -322,41 +283,30 @@ bool hopper_geglu_gemm_takes(ConstTensorView x, ConstMatrixView gate_up, TensorV
   return out.shape.rank() == 2 && takes(x, gate_up, out, true);
 }
 
-HopperGemmPlan hopper_gemm_plan(std::int64_t tokens, std::int64_t rows, std::int64_t columns, bool geglu) {
-  HopperGemmPlan plan;
-  plan.token_tile = choose_token_tile(tokens);
-  const std::int64_t token_tiles = ceil_div(tokens, plan.token_tile);
-  plan.split = choose_split(ceil_div(rows, plan.rows) * token_tiles, ceil_div(columns, kernel::kStep));
-  if (geglu && plan.split == 1) choose_pairs(plan, tokens, rows);
-  const std::int64_t row_tiles = ceil_div(rows, plan.rows);
-  // Few tokens are a small part of what a block reads. Sharing them is worth no empty tile and no further
-  // round.
-  if (plan.token_tile >= 64 && row_tiles % 2 == 0 && 2 * plan.split <= kLargestCluster) {
-    HopperGemmPlan sharing = plan;
-    sharing.share = 2;
-    const std::int64_t alone = count_rounds(row_tiles * token_tiles, max_clusters(plan, geglu));
-    const std::int64_t shared = count_rounds(row_tiles / 2 * token_tiles, max_clusters(sharing, geglu));
-    if (shared <= alone) return sharing;
-  }
-  return plan;
+HopperGemmPlan hopper_gemm_plan(const HopperGemmSizes& sizes) {
+  return choose_hopper_plan(sizes, clusters_of(sizes));
+}
+
+std::vector<HopperGemmPlan> hopper_gemm_plans(const HopperGemmSizes& sizes) {
+  return hopper_plans(sizes, clusters_of(sizes));
 }
 
 void hopper_gemm_by_plan(ConstTensorView x, ConstMatrixView w, MatrixView y, bool geglu,
                          const HopperGemmPlan& plan, cudaStream_t stream) {
   check_taken(x, w, y, geglu);
-  check_plan(plan, w.columns, geglu);
+  if (!is_possible(plan, {x.shape[0], w.rows, w.columns, geglu})) reject_plan();
   run(x, w, y, geglu, plan, stream);
 }
 
 void hopper_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, cudaStream_t stream) {
   check_taken(x, w, y, false);
-  run(x, w, y, false, hopper_gemm_plan(y.rows, w.rows, w.columns, false), stream);
+  run(x, w, y, false, hopper_gemm_plan({y.rows, w.rows, w.columns, false}), stream);
 }
 
 void hopper_geglu_gemm(ConstTensorView x, ConstMatrixView gate_up, TensorView out, cudaStream_t stream) {
   const MatrixView y = out;
   check_taken(x, gate_up, y, true);
-  run(x, gate_up, y, true, hopper_gemm_plan(y.rows, gate_up.rows, gate_up.columns, true), stream);
+  run(x, gate_up, y, true, hopper_gemm_plan({y.rows, gate_up.rows, gate_up.columns, true}), stream);
 }
 
 }  // namespace gemmad::cuda

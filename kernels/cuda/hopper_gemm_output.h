@@ -7,13 +7,14 @@
 
 #include "kernels/cuda/bf16.h"
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/hopper_plan.h"
 
 namespace gemmad::cuda::hopper_gemm_kernel {
 
 using hopper::SharedAddress;
 
 constexpr int kGroupRows = 64;  // of the weights, per matrix instruction
-constexpr int kStep = 64;       // columns of K per stage: 128 bytes, the width of the swizzle
+constexpr int kStep = kHopperStep;  // columns of K per stage: 128 bytes, the width of the swizzle
 constexpr int kStepBytes = 2 * kStep;
 constexpr int kMultipliers = 256;  // threads that multiply; the copying warp follows them
 constexpr int kMultiplierWarps = kMultipliers / 32;

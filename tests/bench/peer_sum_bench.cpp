@@ -80,8 +80,9 @@ class Sums {
 
  private:
   void add_norm(ConstTensorView y, const PeerAddends* peers) {
-    rank_.ops.add_norm({y, peers, weight_.view(), x_.view(), x_.view(), weight_.view(), normed_.view(), 1e-6f},
-                       rank_.ops.stream());
+    rank_.ops.add_norm(
+        {y, peers, weight_.view(), x_.view(), x_.view(), weight_.view(), normed_.view(), 1e-6f},
+        rank_.ops.stream());
   }
 
   double median_us(const std::function<void(int)>& put_call) {

@@ -4,7 +4,8 @@
 // stage_bench [--preset NAME] [--layers N] [--slices N] [--tokens LIST] [--rounds N]
 //   --preset   sizes, as the key of the config; random weights
 //   --layers   the first N only; 0: all
-//   --slices   as the first rank of N that share every layer (strategy tensor), its sums over them left out: what
+//   --slices   as the first rank of N that share every layer (strategy tensor), its sums over them left out:
+//   what
 //              such a rank takes beside them
 //   --tokens   batches, each a sum of prompt lengths: "128,1024+1024"
 #include <algorithm>
@@ -201,10 +202,11 @@ void run(const Options& options) {
   encoder.tune(most);
   if (const auto problem = ops->save_tuning()) std::fprintf(stderr, "%s\n", problem->c_str());
   const auto tuned = std::chrono::steady_clock::now();
-  std::printf("%s, %lld layers, 1 of %d slices; weights made and loaded in %.1f s, products tuned in %.1f s\n",
-              ops->description().c_str(), static_cast<long long>(config.num_layers), options.slices,
-              std::chrono::duration<double>(loaded - begin).count(),
-              std::chrono::duration<double>(tuned - loaded).count());
+  std::printf(
+      "%s, %lld layers, 1 of %d slices; weights made and loaded in %.1f s, products tuned in %.1f s\n",
+      ops->description().c_str(), static_cast<long long>(config.num_layers), options.slices,
+      std::chrono::duration<double>(loaded - begin).count(),
+      std::chrono::duration<double>(tuned - loaded).count());
   std::printf("%-12s %9s %9s %9s %9s %9s %9s %9s %9s %9s\n", "tokens", "pass ms", "qkv us", "norm_rope",
               "attention", "o us", "add_norm", "gate_up", "down us", "sum ms");
   for (const Lengths& lengths : options.batches) {

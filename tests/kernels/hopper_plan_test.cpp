@@ -1,0 +1,88 @@
+#include "kernels/cuda/hopper_plan.h"
+
+#include <algorithm>
+
+#include "tests/support/catch.h"
+
+namespace gemmad {
+namespace {
+
+using cuda::HopperGemmPlan;
+using cuda::HopperGemmSizes;
+
+/// A device of 7 groups of 18 multiprocessors and one of 6: 132, of which clusters of 8 leave some out.
+int count_clusters(const HopperGemmPlan& plan) {
+  const int cluster = plan.split * plan.share;
+  return 7 * (18 * plan.held / cluster) + 6 * plan.held / cluster;
+}
+
+bool are_at_work_at_once(const HopperGemmPlan& plan, const HopperGemmSizes& sizes) {
+  const auto tiles = [](std::int64_t extent, int tile) { return (extent + tile - 1) / tile; };
+  return tiles(sizes.rows, plan.rows * plan.share) * tiles(sizes.tokens, plan.token_tile) <=
+         count_clusters(plan);
+}
+
+constexpr HopperGemmSizes kAllSizes[] = {
+    {1, 8192, 3840, false},   {16, 4096, 3840, false},  {128, 4096, 3840, false}, {128, 2048, 3840, false},
+    {128, 3840, 1024, false}, {128, 3840, 512, false},  {128, 30720, 3840, true}, {128, 7680, 3840, true},
+    {256, 3840, 7680, false}, {300, 3840, 7680, false}, {64, 15360, 3840, true},  {17, 128, 64, false},
+};
+
+}  // namespace
+
+TEST_CASE("K is divided only so far that all blocks of a product are at work at once") {
+  for (const HopperGemmSizes& sizes : kAllSizes) {
+    CAPTURE(sizes.tokens, sizes.rows, sizes.columns);
+    const HopperGemmPlan plan = cuda::choose_hopper_plan(sizes, count_clusters);
+    CHECK(is_possible(plan, sizes));
+    CHECK((plan.split == 1 || are_at_work_at_once(plan, sizes)));
+  }
+  // 32 tiles in clusters of four: 29 clusters fit, though 128 blocks are fewer than the multiprocessors.
+  CHECK(cuda::choose_hopper_plan({128, 4096, 3840, false}, count_clusters).split == 2);
+  CHECK(cuda::choose_hopper_plan({128, 3712, 3840, false}, count_clusters).split == 4);
+}
+
+TEST_CASE("Plans worth measuring are possible, different, and begin with the one that is taken unmeasured") {
+  for (const HopperGemmSizes& sizes : kAllSizes) {
+    CAPTURE(sizes.tokens, sizes.rows, sizes.columns);
+    const auto plans = cuda::hopper_plans(sizes, count_clusters);
+    REQUIRE_FALSE(plans.empty());
+    CHECK(plans.front() == cuda::choose_hopper_plan(sizes, count_clusters));
+    CHECK(plans.size() <= 16);
+    for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
+      CHECK(is_possible(*plan, sizes));
+      CHECK((plan->split == 1 || are_at_work_at_once(*plan, sizes)));
+      CHECK(std::find(std::next(plan), plans.end(), *plan) == plans.end());
+    }
+  }
+}
+
+TEST_CASE("Of many tokens one plan is enough") {
+  CHECK(cuda::hopper_plans({2048, 8192, 3840, false}, count_clusters).size() == 1);
+}
+
+TEST_CASE("A plan that no kernel follows is not possible") {
+  const HopperGemmSizes sizes{128, 8192, 3840, false};
+  HopperGemmPlan plan = cuda::choose_hopper_plan(sizes, count_clusters);
+  REQUIRE(is_possible(plan, sizes));
+  const auto with = [&](int HopperGemmPlan::*member, int value) {
+    HopperGemmPlan other = plan;
+    other.*member = value;
+    return is_possible(other, sizes);
+  };
+  CHECK_FALSE(with(&HopperGemmPlan::token_tile, 0));
+  CHECK_FALSE(with(&HopperGemmPlan::token_tile, 48));
+  CHECK_FALSE(with(&HopperGemmPlan::split, 3));
+  CHECK_FALSE(with(&HopperGemmPlan::split, 16));
+  CHECK_FALSE(with(&HopperGemmPlan::share, 0));
+  CHECK_FALSE(with(&HopperGemmPlan::rows, 256));
+  CHECK_FALSE(with(&HopperGemmPlan::held, 3));
+  CHECK_FALSE(with(&HopperGemmPlan::ahead, -1));
+  plan.paired = true;
+  plan.split = 1;
+  CHECK_FALSE(is_possible(plan, sizes));
+  CHECK(is_possible(plan, {128, 8192, 3840, true}));
+  CHECK_FALSE(is_possible({.token_tile = 16, .split = 2}, {16, 8192, 64, false}));
+}
+
+}  // namespace gemmad
