@@ -11,7 +11,8 @@ Parts:
   processor  features and embeddings in the sizes of LTX-2 and of LTX-2.3, of random checkpoints (up to 6.3 GB in the
              temporary folder), against float64 from the daemon's own hidden states
   deep       all 48 layers, the daemon beside transformers, both bf16: shown, and only checked to be finite
-Layouts: RANKS, or RANKS:tensor, RANKS:layer, RANKS:batch_parallel, RANKS:adaptive. deep runs in the first one only.
+Layouts: RANKS, or RANKS:tensor, RANKS:layer, RANKS:batch_parallel, RANKS:adaptive; of several replicas RANKS:tensor:EACH or
+RANKS:layer:EACH, of so many ranks each. deep runs in the first one only.
 
 Each part prints a table and ends with PASS or FAIL. The exit status is 1 when one failed.
 """
@@ -22,6 +23,7 @@ import glob
 import itertools
 import json
 import random
+import re
 import signal
 import sys
 import time
@@ -58,17 +60,23 @@ States = list[torch.Tensor]  # of one prompt: one tensor a layer
 class Layout:
     ranks: int
     name: str
+    mode: str  # of MODES
+    ranks_per_replica: int
 
     @property
     def settings(self) -> dict:
-        return MODES.get(self.name.partition(":")[2], BATCH_PARALLEL)
+        return {**MODES[self.mode], "ranks_per_replica": self.ranks_per_replica}
 
 
 def layout(text: str) -> Layout:
-    ranks, _, mode = text.partition(":")
-    if mode and mode not in MODES:
-        raise ValueError(mode)
-    return Layout(int(ranks), text)
+    found = re.fullmatch(r"(\d+)(?::([a-z_]+)(?::(\d+))?)?", text)
+    if found is None:
+        raise ValueError(text)
+    ranks, mode, each = found.groups()
+    mode = mode or BATCH_PARALLEL["mode"]
+    if mode not in MODES or each and MODES[mode]["mode"] != "sharded":
+        raise ValueError(text)
+    return Layout(int(ranks), text, mode, int(each or 0))
 
 
 @dataclass

@@ -24,6 +24,12 @@ def config_12b(layers: int = LAYERS_12B) -> dict:
                        sliding_window=1024, max_position_embeddings=131072, rope_factor=8.0)
 
 
+def states_bytes(config: dict) -> int:
+    """Of all hidden states of one token, in bf16; of a config.json of Gemma 3, with or without vision."""
+    text = config.get("text_config", config)
+    return 2 * (text["num_hidden_layers"] + 1) * text["hidden_size"]
+
+
 class ModelFolder(tempfile.TemporaryDirectory):
     """A folder with a config.json and nothing else: all that a model of random weights needs."""
 

@@ -5,6 +5,7 @@ published. Prints a line of JSON for each case. Standard library only.
 The model is Gemma 3 12B with random weights unless --model names another one, with the embeddings processor of LTX-2.3.
 Requests differ from each other and go one after the other; results are released between them, untimed. GPUs that work
 without a pause lower their clock: where that shows, a case is also timed with a pause before each request ("rested").
+Cases of many tokens have few requests: their results are 3 GB each, in a segment of every rank.
 """
 
 import argparse
@@ -18,12 +19,16 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
-from gpu_daemon import ANSWER_S, LAYERS_12B, GpuDaemon, ModelFolder, config_12b, setting, settings_of
+from gpu_daemon import ANSWER_S, LAYERS_12B, GpuDaemon, ModelFolder, config_12b, setting, settings_of, states_bytes
 from harness import Client, Reader
-from modes import ADAPTIVE, BATCH_PARALLEL, TENSOR, random_prompt, switch
+from modes import ADAPTIVE, BATCH_PARALLEL, LAYER, TENSOR, random_prompt, switch
 
 WARM_UP = 8
+LARGE_TOKENS, LARGE_WARM_UP, LARGE_REQUESTS = 8192, 2, 5
+MEBIBYTE, SPARE_MIB = 1 << 20, 64  # beside the states: what lies around them, and embeddings
+RANKS_OF_HYBRID = 2  # of each of its replicas
 STAGES = ("queue", "compute", "busy", "deliver", "total")
 PAUSE_S, RESTED_REQUESTS = 0.7, 8
 OUTPUTS = {"all": "hidden_states", "last": "last_hidden_state", "embeddings": "embeddings"}
@@ -43,6 +48,10 @@ class Case:
     @property
     def name(self) -> str:
         return f"{self.prompts}x{self.tokens}"
+
+    @property
+    def is_large(self) -> bool:
+        return self.prompts * self.tokens >= LARGE_TOKENS
 
     def request(self, generator: random.Random, vocabulary: int) -> dict:
         prompts = [random_prompt(generator, self.tokens, vocabulary) for _ in range(self.prompts)]
@@ -65,22 +74,32 @@ class Run:
     segments: str
     ways: tuple[Way, ...]
 
+    def segment_mib(self, config: dict) -> int:
+        """What holds the largest result. The memory is pinned, and with segments per_rank taken once a rank."""
+        most = max(case.prompts * case.tokens for way in self.ways for case in way.cases)
+        return -(-most * states_bytes(config) // MEBIBYTE) + SPARE_MIB
+
 
 HOT = Case(2, 1024, rests=True)
 EMBEDDINGS = (Case(1, 128, "embeddings"), Case(2, 128, "embeddings"))
+LARGE = (Case(8, 1024), Case(64, 128))
 ONE_GPU = (Case(1, 128), Case(1, 16), Case(2, 128), Case(1, 1024), HOT, Case(1, 128, "last"), Case(2, 1024, "last"))
-SEVERAL_GPUS = (Case(1, 128), Case(2, 128), HOT)
+TWO_GPUS = (Case(1, 128), Case(2, 128), HOT)
 FULL = (Case(2, 1024),)
+PLAIN = (Case(1, 128), Case(2, 128), *FULL)
 
 
 def runs_for(ranks: int, processes: bool) -> list[Run]:
     more = EMBEDDINGS if processes else ()
     if ranks == 1:
-        return [Run(1, "per_rank", (Way("one rank", BATCH_PARALLEL, (*ONE_GPU, *more)),))]
-    several = (*SEVERAL_GPUS, *more)
-    return [Run(ranks, "per_rank", (Way("tensor", TENSOR, (*several, Case(1, 128, "last"))),
-                                    Way("batch_parallel", BATCH_PARALLEL, several),
-                                    Way("adaptive", ADAPTIVE, several))),
+        return [Run(1, "per_rank", (Way("one rank", BATCH_PARALLEL, (*ONE_GPU, *more, *LARGE)),))]
+    cases, last = ((*TWO_GPUS, *more), (Case(1, 128, "last"),)) if ranks == 2 else (PLAIN, ())
+    ways = [Way("tensor", TENSOR, (*cases, *last, *LARGE)), Way("layer", LAYER, (*PLAIN, *LARGE)),
+            Way("batch_parallel", BATCH_PARALLEL, (*cases, *LARGE)), Way("adaptive", ADAPTIVE, (*cases, *LARGE))]
+    if ranks > RANKS_OF_HYBRID and ranks % RANKS_OF_HYBRID == 0:
+        ways.append(Way(f"tensor {ranks // RANKS_OF_HYBRID} x {RANKS_OF_HYBRID}",
+                        {**TENSOR, "ranks_per_replica": RANKS_OF_HYBRID}, (*PLAIN, *LARGE)))
+    return [Run(ranks, "per_rank", tuple(ways)),
             Run(ranks, "per_node", (Way("tensor", TENSOR, FULL), Way("batch_parallel", BATCH_PARALLEL, FULL),
                                     Way("adaptive", ADAPTIVE, FULL)))]
 
@@ -125,10 +144,12 @@ def figures(samples: list[Sample]) -> dict:
 
 
 class Bench:
-    def __init__(self, model, settings: dict, requests: int, seed: int):
+    def __init__(self, model: str, settings: dict, requests: int, large_requests: int, seed: int):
         self.model = model
+        self.config = json.loads((Path(model) / "config.json").read_text())
         self.settings = settings
         self.requests = requests
+        self.large_requests = min(large_requests, requests)
         self.generator = random.Random(seed)
         self.failed = False
 
@@ -139,8 +160,8 @@ class Bench:
         facts = {"ranks": run.ranks, "segments": run.segments}
         begin = time.monotonic()
         try:
-            with GpuDaemon(run.ranks, self.model, segments=run.segments, **self.settings,
-                           **run.ways[0].settings) as daemon:
+            settings = {"segment_mib": run.segment_mib(self.config), **self.settings, **run.ways[0].settings}
+            with GpuDaemon(run.ranks, self.model, segments=run.segments, **settings) as daemon:
                 info = daemon.ask("info")
                 self.emit(kind="start", **facts, seconds=round(time.monotonic() - begin, 1), version=info["version"],
                           collectives=info["collectives"], devices=[rank["device"] for rank in info["ranks"]],
@@ -164,14 +185,15 @@ class Bench:
                         request = case.request(self.generator, info["model"]["vocab_size"])
                         return send_one(client, readers, request, next(client.ids))
 
-                    fields = figures(self.measure(send))
+                    fields = figures(self.measure(case, send))
                     if case.rests:
                         rested = figures(self.measure_rested(send))
                         fields.update(rested_ms=rested["median_ms"], rested_compute_ms=rested["stages_ms"]["compute"])
                     self.emit(kind="speed", **facts, mode=way.name, case=case.name, states=case.states, **fields)
 
-    def measure(self, send) -> list[Sample]:
-        return [send() for _ in range(WARM_UP + self.requests)][WARM_UP:]
+    def measure(self, case: Case, send) -> list[Sample]:
+        before, measured = (LARGE_WARM_UP, self.large_requests) if case.is_large else (WARM_UP, self.requests)
+        return [send() for _ in range(before + measured)][before:]
 
     @staticmethod
     def measure_rested(send) -> list[Sample]:
@@ -190,6 +212,8 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="numbers of GPUs, one after the other")
     parser.add_argument("--requests", type=int, default=30, help="measured requests a case (default 30)")
+    parser.add_argument("--large-requests", type=int, default=LARGE_REQUESTS,
+                        help=f"the same of cases of {LARGE_TOKENS} tokens, no more than the others' (default {LARGE_REQUESTS})")
     parser.add_argument("--layers", type=int, default=LAYERS_12B, help="of the random model (default 48)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and prompts")
     parser.add_argument("--model", help="a model in Hugging Face form instead of the random one")
@@ -206,7 +230,8 @@ def main() -> int:
         if model is None:
             model = stack.enter_context(ModelFolder(config_12b(arguments.layers)))
             settings.update(weights="random", weights_seed=arguments.seed, processor_preset=PROCESSOR)
-        bench = Bench(model, {**settings, **settings_of(arguments.set)}, arguments.requests, arguments.seed)
+        bench = Bench(model, {**settings, **settings_of(arguments.set)}, arguments.requests, arguments.large_requests,
+                      arguments.seed)
         for ranks in arguments.ranks:
             for run in runs_for(ranks, processes=arguments.model is None):
                 bench.run(run)

@@ -1,5 +1,6 @@
-"""The real daemon on real GPUs: every mode at one and two ranks, in bf16, against goldens and against itself."""
+"""The real daemon on real GPUs: every mode at 1, 2, 4 and 8 ranks, in bf16, against goldens and against itself."""
 
+import functools
 import json
 import random
 import signal
@@ -9,7 +10,7 @@ import unittest
 from enhancing import GREEDY, EnhanceTestCase, raw_image
 from goldens import padded_golden
 from harness import MODELS, TEXT_TINY, TINY, Daemon, DaemonTestCase
-from modes import ADAPTIVE, BATCH_PARALLEL, LAYER, TENSOR, WAYS, encode_everywhere, random_prompt, switch
+from modes import BATCH_PARALLEL, WAYS, encode_everywhere, hybrids, random_prompt, switch
 from processes import poll
 from tensors import relative_l2
 
@@ -21,10 +22,15 @@ MOST_TIMES_REFERENCE = 1.15  # of Hugging Face's own error in bf16
 OTHER_ORDER = 1.5 * max(REFERENCE["gemma3-tiny"]["bf16_rel_err"]) * 2 ** 0.5
 
 
+@functools.cache
 def gpus():
     listed = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True,
                             check=True)
     return len(listed.stdout.split())
+
+
+def needs_gpus(count):
+    return unittest.skipIf(gpus() < count, f"SKIPPED: needs {count} GPUs")
 
 
 def used_mib(gpu):
@@ -153,20 +159,21 @@ class Start(unittest.TestCase):
             self.assertIn(f"{count} GPUs for {count + 1} ranks", daemon.log())
 
 
-@unittest.skipIf(gpus() < 2, "SKIPPED: needs two GPUs")
-class TwoGpus(DaemonTestCase):
-    DAEMON = {"ranks": 2, "device": "cuda"}
+class EveryMode:
+    """Of a daemon of several ranks, DAEMON."""
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.ranks = cls.DAEMON["ranks"]
+        cls.ways = (*WAYS, *(hybrids(2) if cls.ranks >= 4 else ()))
         cls.requests = some_requests()
         with gpu_daemon() as daemon, daemon.client() as client:
             cls.expected = [encode_everywhere(daemon, client, request)[1] for request in cls.requests]
 
-    def test_every_mode_gives_what_one_gpu_gives_on_both(self):
+    def test_every_mode_gives_what_one_gpu_gives_on_all(self):
         with self.daemon.client() as client:
-            for way in WAYS:
+            for way in self.ways:
                 with self.subTest(way=way.name):
                     switch(client, **way.settings)
                     for request, expected in zip(self.requests, self.expected):
@@ -176,14 +183,14 @@ class TwoGpus(DaemonTestCase):
 
     def test_the_error_of_every_mode_is_that_of_the_reference(self):
         with self.daemon.client() as client:
-            for way in WAYS:
+            for way in self.ways:
                 with self.subTest(way=way.name):
                     switch(client, **way.settings)
                     check_golden(self, self.daemon, client, TINY, **way.fields())
 
     def test_a_rank_that_only_receives_has_the_same_bytes(self):
         with self.daemon.client() as client:
-            for encoder in (0, 1):
+            for encoder in (0, self.ranks - 1):
                 switch(client, **BATCH_PARALLEL, encoder_ranks=[encoder])
                 for request, expected in zip(self.requests, self.expected):
                     # encode_everywhere compares the ranks; with the encoder of one GPU these are its bytes too.
@@ -191,39 +198,70 @@ class TwoGpus(DaemonTestCase):
 
     def test_sleep_and_wake_in_every_mode(self):
         with self.daemon.client() as client:
-            for settings in (TENSOR, LAYER, BATCH_PARALLEL, ADAPTIVE):
+            for settings in {str(way.settings): way.settings for way in self.ways}.values():
                 switch(client, **settings)
                 before = encode_everywhere(self.daemon, client, self.requests[2])[1]
                 self.assertTrue(client.call("sleep")["ok"])
                 self.assertEqual(encode_everywhere(self.daemon, client, self.requests[2])[1], before)
 
 
-@unittest.skipIf(gpus() < 2, "SKIPPED: needs two GPUs")
-class TwoGpusStarts(unittest.TestCase):
+@needs_gpus(2)
+class TwoGpus(EveryMode, DaemonTestCase):
+    DAEMON = {"ranks": 2, "device": "cuda"}
+
+
+@needs_gpus(4)
+class FourGpus(EveryMode, DaemonTestCase):
+    DAEMON = {"ranks": 4, "device": "cuda"}
+
+
+@needs_gpus(8)
+class EightGpus(EveryMode, DaemonTestCase):
+    DAEMON = {"ranks": 8, "device": "cuda"}
+
+
+class Starts:
+    """Of several ranks, RANKS."""
+
     def test_one_segment_a_node_has_the_same_results(self):
         request = some_requests()[2]
         results = []
         for segments in ("per_rank", "per_node"):
-            with gpu_daemon(ranks=2, segments=segments, mode="batch_parallel") as daemon, daemon.client() as client:
+            with gpu_daemon(ranks=self.RANKS, segments=segments, mode="batch_parallel") as daemon, daemon.client() as client:
                 results.append(encode_everywhere(daemon, client, request)[1])
         self.assertEqual(results[0], results[1])
 
     def test_text_only_model_in_shards(self):
-        with gpu_daemon(ranks=2, model=TEXT_TINY, mode="sharded") as daemon, daemon.client() as client:
+        with gpu_daemon(ranks=self.RANKS, model=TEXT_TINY, mode="sharded") as daemon, daemon.client() as client:
             check_golden(self, daemon, client, TEXT_TINY)
 
     def test_a_killed_rank_ends_all_within_ten_seconds_and_a_new_start_needs_no_cleaning(self):
         for settings in ({"mode": "sharded"}, {"mode": "batch_parallel"}):
             with self.subTest(**settings):
-                with gpu_daemon(ranks=2, no_patience=True, **settings).start_only() as daemon:
+                with gpu_daemon(ranks=self.RANKS, no_patience=True, **settings).start_only() as daemon:
                     daemon.wait_ready()
                     with daemon.client() as client:
                         client.send_request("encode", prompts=some_requests()[5]["prompts"])
-                        daemon.signal_rank(1, signal.SIGKILL)
+                        daemon.signal_rank(self.RANKS - 1, signal.SIGKILL)
                     self.assertNotEqual(daemon.wait_exit(10), 0)
                     poll(lambda: len(daemon.processes()) == 0, "all processes are gone")
-                with gpu_daemon(ranks=2, **settings) as daemon, daemon.client() as client:
+                with gpu_daemon(ranks=self.RANKS, **settings) as daemon, daemon.client() as client:
                     self.assertTrue(client.call("encode", **some_requests()[0])["ok"])
+
+
+@needs_gpus(2)
+class TwoGpusStarts(Starts, unittest.TestCase):
+    RANKS = 2
+
+
+@needs_gpus(4)
+class FourGpusStarts(Starts, unittest.TestCase):
+    RANKS = 4
+
+
+@needs_gpus(8)
+class EightGpusStarts(Starts, unittest.TestCase):
+    RANKS = 8
 
 
 if __name__ == "__main__":
