@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cuda/add_norm.h"
 #include "kernels/cuda/hopper_gemm.h"
 #include "kernels/cuda/kernels.h"
 
@@ -158,11 +157,11 @@ const Gemm::Ready* Gemm::find_ready(const Product& product) {
 std::optional<Gemm::Ready> Gemm::make_ready(const Product& product) const {
   LtMatmul matmul(handle_, product.shape);
   std::optional<GemmPlan> plan = plans_.find(product);
-  if (plan && !plan->hopper && !matmul.accepts(plan->algorithm, kLibraryBytes)) plan.reset();
+  if (plan && !plan->is_hopper && !matmul.accepts(plan->algorithm, kLibraryBytes)) plan.reset();
   if (!plan) {
     const auto algorithms = matmul.candidates(1, kLibraryBytes);
     if (algorithms.empty()) return std::nullopt;
-    plan = GemmPlan{{}, algorithms.front()};
+    plan = GemmPlan{false, algorithms.front()};
   }
   return Ready{*plan, std::move(matmul)};
 }
@@ -173,10 +172,9 @@ std::byte* Gemm::workspace() {
 }
 
 void Gemm::start(const GemmPlan& plan, const LtMatmul& matmul, const GemmCall& call, cudaStream_t stream) {
-  if (plan.hopper) {
-    const bool is_geglu = call.geglu_block > 0;
-    return hopper_gemm_by_plan(call.x, call.w, is_geglu ? MatrixView(call.out) : call.y, is_geglu,
-                               *plan.hopper, stream);
+  if (plan.is_hopper) {
+    if (call.geglu_block > 0) return hopper_geglu_gemm(call.x, call.w, call.out, stream);
+    return hopper_gemm(call.x, call.w, call.y, stream);
   }
   matmul.run(plan.algorithm, call, {workspace(), kLibraryBytes}, stream);
   if (call.geglu_block > 0) {
@@ -189,21 +187,12 @@ std::vector<GemmPlan> Gemm::candidates(const GemmCall& call, const LtMatmul& mat
   std::vector<GemmPlan> plans;
   const int most = call.y.rows >= kManyRows ? kCandidatesOfMany : kCandidates;
   for (const LtMatmul::Algorithm& algorithm : matmul.candidates(most, kLibraryBytes))
-    plans.push_back({{}, algorithm});
+    plans.push_back({false, algorithm});
   const bool takes = call.geglu_block == 0 ? hopper_gemm_takes(call.x, call.w, call.y)
                                            : call.geglu_block == kHopperGegluBlock &&
                                                  hopper_geglu_gemm_takes(call.x, call.w, call.out);
-  if (!takes) return plans;
-  for (const HopperGemmPlan& plan : hopper_gemm_plans(hopper_sizes(product_of(call))))
-    plans.push_back({plan, {}});
+  if (takes) plans.push_back({true, {}});
   return plans;
-}
-
-/// What stands before a product in a pass: a kernel that leaves memory idle, while which the product's
-/// weights may come already. Where it is not small beside the product, nothing.
-void Gemm::put_between(const GemmCall& call, cudaStream_t stream) {
-  if (call.x.dtype != DType::kBF16 || call.y.rows >= kManyRows || call.x.size_bytes() > kLibraryBytes) return;
-  rms_norm(call.x, {}, 1e-6f, {workspace(), DType::kBF16, call.x.shape}, stream);
 }
 
 float Gemm::time(const GemmPlan& plan, const LtMatmul& matmul, GemmCall call,
@@ -214,7 +203,6 @@ float Gemm::time(const GemmPlan& plan, const LtMatmul& matmul, GemmCall call,
     timer.begin();
     for (std::size_t i = 0; i < std::min(kTimedWeights, weights.size()); ++i) {
       call.w = weights[i];
-      put_between(call, stream);
       start(plan, matmul, call, stream);
     }
     const float ms = timer.end_ms();

@@ -73,7 +73,6 @@ class Gemm {
   std::vector<GemmPlan> candidates(const GemmCall& call, const LtMatmul& matmul) const;
   float time(const GemmPlan& plan, const LtMatmul& matmul, GemmCall call,
              std::span<const ConstMatrixView> weights, cudaStream_t stream);
-  void put_between(const GemmCall& call, cudaStream_t stream);
   void start(const GemmPlan& plan, const LtMatmul& matmul, const GemmCall& call, cudaStream_t stream);
   void run_in_parts(const Ops::Linear& args, cudaStream_t stream);
   std::byte* workspace();

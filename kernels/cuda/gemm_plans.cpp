@@ -23,20 +23,6 @@ constexpr std::pair<const char*, bool ProductEnd::*> kEnds[] = {{"f32", &Product
                                                                 {"gelu", &ProductEnd::gelu},
                                                                 {"add", &ProductEnd::add}};
 
-HopperGemmPlan parse_hopper(std::istream& words) {
-  HopperGemmPlan plan;
-  words >> plan.token_tile >> plan.split >> plan.share >> plan.rows >> plan.held >> plan.ahead >>
-      plan.paired >> plan.whole;
-  return plan;
-}
-
-LtMatmul::Algorithm parse_algorithm(std::istream& words) {
-  LtMatmul::Algorithm algorithm{};
-  for (std::size_t i = 0; i < kWords; ++i)
-    words >> std::hex >> algorithm.data[i];
-  return algorithm;
-}
-
 std::optional<std::pair<Product, GemmPlan>> parse_line(const std::string& line) {
   std::istringstream words(line);
   Product product;
@@ -45,15 +31,10 @@ std::optional<std::pair<Product, GemmPlan>> parse_line(const std::string& line) 
   std::string kernel;
   words >> shape.rows >> shape.inputs >> shape.outputs >> shape.w_stride >> shape.y_stride >>
       shape.alignment_bytes >> product.geglu_block >> kernel;
-  if (kernel == "hopper") {
-    plan.hopper = parse_hopper(words);
-    if (!is_possible(*plan.hopper, hopper_sizes(product))) return std::nullopt;
-  } else if (kernel == "cublaslt") {
-    plan.algorithm = parse_algorithm(words);
-  } else {
-    return std::nullopt;
-  }
-  if (!words) return std::nullopt;
+  for (std::size_t i = 0; i < kWords; ++i)
+    words >> std::hex >> plan.algorithm.data[i];
+  if (!words || !(kernel == "hopper" || kernel == "cublaslt")) return std::nullopt;
+  plan.is_hopper = kernel == "hopper";
   for (std::string word; words >> word;) {
     const auto end = std::ranges::find(kEnds, word, [](const auto& known) { return known.first; });
     if (end == std::end(kEnds)) return std::nullopt;
@@ -66,17 +47,10 @@ std::string line_of(const Product& product, const GemmPlan& plan) {
   const ProductShape& shape = product.shape;
   std::ostringstream line;
   line << shape.rows << ' ' << shape.inputs << ' ' << shape.outputs << ' ' << shape.w_stride << ' '
-       << shape.y_stride << ' ' << shape.alignment_bytes << ' ' << product.geglu_block;
-  if (plan.hopper) {
-    const HopperGemmPlan& hopper = *plan.hopper;
-    line << " hopper " << hopper.token_tile << ' ' << hopper.split << ' ' << hopper.share << ' '
-         << hopper.rows << ' ' << hopper.held << ' ' << hopper.ahead << ' ' << hopper.paired << ' '
-         << hopper.whole;
-  } else {
-    line << " cublaslt" << std::hex;
-    for (std::size_t i = 0; i < kWords; ++i)
-      line << ' ' << plan.algorithm.data[i];
-  }
+       << shape.y_stride << ' ' << shape.alignment_bytes << ' ' << product.geglu_block << ' '
+       << (plan.is_hopper ? "hopper" : "cublaslt") << std::hex;
+  for (std::size_t i = 0; i < kWords; ++i)
+    line << ' ' << plan.algorithm.data[i];
   for (const auto& [name, member] : kEnds) {
     if (shape.end.*member) line << ' ' << name;
   }
@@ -84,10 +58,6 @@ std::string line_of(const Product& product, const GemmPlan& plan) {
 }
 
 }  // namespace
-
-HopperGemmSizes hopper_sizes(const Product& product) {
-  return {product.shape.rows, product.shape.outputs, product.shape.inputs, product.geglu_block > 0};
-}
 
 GemmPlans GemmPlans::read(const std::filesystem::path& file) {
   GemmPlans plans;

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cuda/hopper_plan.h"
 #include "kernels/cuda/lt_matmul.h"
 
 namespace gemmad::cuda {
@@ -19,14 +18,11 @@ struct Product {
   auto operator<=>(const Product&) const = default;
 };
 
-/// How a product is computed: by the kernel in hopper_gemm.h, or by cuBLASLt's `algorithm`.
+/// How a product is computed: by cuBLASLt's `algorithm`, or by the kernel in hopper_gemm.h.
 struct GemmPlan {
-  std::optional<HopperGemmPlan> hopper;
+  bool is_hopper = false;
   LtMatmul::Algorithm algorithm{};
 };
-
-/// As the kernel in hopper_gemm.h sees it.
-HopperGemmSizes hopper_sizes(const Product& product);
 
 /// Plans by product. The file is text, a line a plan; algorithms are the library's own 64 bytes, so a file is
 /// good for one device and one version of the library, which its name says.

@@ -287,10 +287,6 @@ HopperGemmPlan hopper_gemm_plan(const HopperGemmSizes& sizes) {
   return choose_hopper_plan(sizes, clusters_of(sizes));
 }
 
-std::vector<HopperGemmPlan> hopper_gemm_plans(const HopperGemmSizes& sizes) {
-  return hopper_plans(sizes, clusters_of(sizes));
-}
-
 void hopper_gemm_by_plan(ConstTensorView x, ConstMatrixView w, MatrixView y, bool geglu,
                          const HopperGemmPlan& plan, cudaStream_t stream) {
   check_taken(x, w, y, geglu);

@@ -5,8 +5,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <vector>
-
 #include "kernels/base/tensor.h"
 #include "kernels/cuda/hopper_plan.h"
 
@@ -33,9 +31,6 @@ void hopper_geglu_gemm(ConstTensorView x, ConstMatrixView gate_up, TensorView ou
 /// What hopper_gemm() (hopper_geglu_gemm()) does with operands of these sizes on the current device: follows
 /// from them and from what clusters the device holds at once.
 HopperGemmPlan hopper_gemm_plan(const HopperGemmSizes& sizes);
-
-/// hopper_plans() for the current device.
-std::vector<HopperGemmPlan> hopper_gemm_plans(const HopperGemmSizes& sizes);
 
 /// hopper_gemm(), or hopper_geglu_gemm() into y, by a plan of the caller's. Throws std::invalid_argument also
 /// for one that is not possible.

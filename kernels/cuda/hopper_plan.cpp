@@ -1,16 +1,15 @@
 #include "kernels/cuda/hopper_plan.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 
 namespace gemmad::cuda {
 
 namespace {
 
-constexpr int kBlocksToFill = 132;                 // an H100's or H200's multiprocessors
-constexpr int kLeastBlocks = 33;                   // fewer cannot read weights at the speed of memory
-constexpr int kStepsOfSlice = 4;                   // of K, at least
-constexpr std::int64_t kMostMeasuredTokens = 512;  // beyond, one plan is as good as another
+constexpr int kBlocksToFill = 132;  // an H100's or H200's multiprocessors
+constexpr int kStepsOfSlice = 4;    // of K, at least
 constexpr int kTiles[] = {16, 32, 64, 128, 192, 256};
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -73,35 +72,6 @@ void choose_share(HopperGemmPlan& plan, const HopperGemmSizes& sizes, const Hopp
   if (count_rounds(sharing, sizes, clusters) <= count_rounds(plan, sizes, clusters)) plan = sharing;
 }
 
-/// The tile that tokens fit best, and the half of a large one: more blocks.
-std::vector<int> measured_tiles(std::int64_t tokens) {
-  const int tile = choose_token_tile(tokens);
-  if (tile == 128 || tile == 256) return {tile, tile / 2};
-  return {tile};
-}
-
-/// What of `plan` is tried with its tile and split: larger rows of pairs, two blocks a multiprocessor.
-std::vector<HopperGemmPlan> variants(const HopperGemmPlan& plan, const HopperGemmSizes& sizes) {
-  std::vector<HopperGemmPlan> plans = {plan};
-  HopperGemmPlan held_twice = plan;
-  held_twice.held = 2;
-  if (plan.token_tile <= 32) plans.push_back(held_twice);
-  for (int rows : {128, 256}) {
-    HopperGemmPlan pairs = plan;
-    pairs.paired = true;
-    pairs.rows = rows;
-    if (is_possible(pairs, sizes)) plans.push_back(pairs);
-  }
-  return plans;
-}
-
-bool is_worth_measuring(const HopperGemmPlan& plan, const HopperGemmSizes& sizes,
-                        const HopperClusters& clusters) {
-  if (!is_possible(plan, sizes) || count_tiles(plan, sizes) * plan.split < kLeastBlocks) return false;
-  const std::int64_t rounds = count_rounds(plan, sizes, clusters);
-  return plan.split == 1 ? rounds < std::numeric_limits<std::int64_t>::max() : rounds == 1;
-}
-
 }  // namespace
 
 bool is_possible(const HopperGemmPlan& plan, const HopperGemmSizes& sizes) {
@@ -128,24 +98,6 @@ HopperGemmPlan choose_hopper_plan(const HopperGemmSizes& sizes, const HopperClus
   if (sizes.geglu && plan.split == 1) choose_pairs(plan, sizes);
   choose_share(plan, sizes, clusters);
   return plan;
-}
-
-std::vector<HopperGemmPlan> hopper_plans(const HopperGemmSizes& sizes, const HopperClusters& clusters) {
-  std::vector<HopperGemmPlan> plans = {choose_hopper_plan(sizes, clusters)};
-  if (sizes.tokens > kMostMeasuredTokens) return plans;
-  for (int tile : measured_tiles(sizes.tokens)) {
-    for (int split : {1, 2, 4, 8}) {
-      HopperGemmPlan first;
-      first.token_tile = tile;
-      first.split = split;
-      for (HopperGemmPlan plan : variants(first, sizes)) {
-        choose_share(plan, sizes, clusters);
-        if (is_worth_measuring(plan, sizes, clusters) && std::ranges::find(plans, plan) == plans.end())
-          plans.push_back(plan);
-      }
-    }
-  }
-  return plans;
 }
 
 }  // namespace gemmad::cuda

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 namespace gemmad::cuda {
 
@@ -43,11 +42,7 @@ bool is_possible(const HopperGemmPlan& plan, const HopperGemmSizes& sizes);
 /// come in groups that clusters do not cross, so this is less than the blocks alone would make.
 using HopperClusters = std::function<int(const HopperGemmPlan& plan)>;
 
-/// The plan for products that were not measured.
+/// K is divided only as far as all blocks are at work at once.
 HopperGemmPlan choose_hopper_plan(const HopperGemmSizes& sizes, const HopperClusters& clusters);
-
-/// Those worth measuring: choose_hopper_plan()'s first, and for few tokens other tiles, splits and rings that
-/// give the device enough blocks and, where K is divided, no second round.
-std::vector<HopperGemmPlan> hopper_plans(const HopperGemmSizes& sizes, const HopperClusters& clusters);
 
 }  // namespace gemmad::cuda

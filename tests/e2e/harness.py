@@ -34,6 +34,9 @@ GEMMACTL = os.environ.get("GEMMAD_E2E_GEMMACTL", BUILD / "daemon" / "ctl" / "gem
 READER_EXAMPLE = os.environ.get("GEMMAD_E2E_READER_EXAMPLE", BUILD / "comm" / "reader" / "gemmad_reader_example")
 MPIEXEC = os.environ.get("GEMMAD_E2E_MPIEXEC", "mpirun")
 
+# What a shell starts in the background ignores SIGINT, and so would all that is started from here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def mpi_environment():
     environment = dict(os.environ)

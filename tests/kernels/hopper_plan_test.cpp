@@ -1,7 +1,5 @@
 #include "kernels/cuda/hopper_plan.h"
 
-#include <algorithm>
-
 #include "tests/support/catch.h"
 
 namespace gemmad {
@@ -42,25 +40,6 @@ TEST_CASE("K is divided only so far that all blocks of a product are at work at 
   CHECK(cuda::choose_hopper_plan({128, 3712, 3840, false}, count_clusters).split == 4);
 }
 
-TEST_CASE("Plans worth measuring are possible, different, and begin with the one that is taken unmeasured") {
-  for (const HopperGemmSizes& sizes : kAllSizes) {
-    CAPTURE(sizes.tokens, sizes.rows, sizes.columns);
-    const auto plans = cuda::hopper_plans(sizes, count_clusters);
-    REQUIRE_FALSE(plans.empty());
-    CHECK(plans.front() == cuda::choose_hopper_plan(sizes, count_clusters));
-    CHECK(plans.size() <= 16);
-    for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
-      CHECK(is_possible(*plan, sizes));
-      CHECK((plan->split == 1 || are_at_work_at_once(*plan, sizes)));
-      CHECK(std::find(std::next(plan), plans.end(), *plan) == plans.end());
-    }
-  }
-}
-
-TEST_CASE("Of many tokens one plan is enough") {
-  CHECK(cuda::hopper_plans({2048, 8192, 3840, false}, count_clusters).size() == 1);
-}
-
 TEST_CASE("A plan that no kernel follows is not possible") {
   const HopperGemmSizes sizes{128, 8192, 3840, false};
   HopperGemmPlan plan = cuda::choose_hopper_plan(sizes, count_clusters);
@@ -82,7 +61,7 @@ TEST_CASE("A plan that no kernel follows is not possible") {
   plan.split = 1;
   CHECK_FALSE(is_possible(plan, sizes));
   CHECK(is_possible(plan, {128, 8192, 3840, true}));
-  CHECK_FALSE(is_possible({.token_tile = 16, .split = 2}, {16, 8192, 64, false}));
+  CHECK_FALSE(cuda::is_possible({.token_tile = 16, .split = 2}, {16, 8192, 64, false}));
 }
 
 }  // namespace gemmad
