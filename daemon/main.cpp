@@ -14,6 +14,7 @@
 #include "daemon/command_line.h"
 #include "daemon/log_level.h"
 #include "daemon/rank.h"
+#include "daemon/same_settings.h"
 #include "daemon/signals.h"
 
 namespace gemmad {
@@ -75,6 +76,7 @@ int run_among_ranks(Bootstrap& bootstrap, std::span<const char* const> arguments
       line = parse_command_line(arguments);
       config = load_settings();
     });
+    check_same_settings(bootstrap, config, kSettingsTimeout);
   } catch (const StepFailed& error) {
     if (rank == 0) spdlog::critical("{}", error.what());
     return kWrongSettings;

@@ -1,5 +1,6 @@
-// Any bytes as a config file, as a model's config.json and as an LTX-2 checkpoint's metadata: they are read,
-// or refused with ConfigError. The quick reader agrees with the ordinary one.
+// Any bytes as a config file, as a model's config.json and generation_config.json and as an LTX-2
+// checkpoint's metadata: they are read, or refused with ConfigError. The quick reader agrees with the
+// ordinary one.
 
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 
 #include "config/daemon_config.h"
 #include "config/gemma_pairing.h"
+#include "config/generation_config.h"
 #include "config/model_config.h"
 #include "config/processor_config.h"
 #include "config/quick_json.h"
@@ -31,6 +33,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (vision &&
         vision->num_patches() != vision->tokens_per_image * vision->pool_size() * vision->pool_size())
       std::abort();
+  } catch (const gemmad::ConfigError&) {
+  }
+  try {
+    if (gemmad::parse_generation_config(text, "fuzz").eos_ids.size() > 64) std::abort();
   } catch (const gemmad::ConfigError&) {
   }
   try {

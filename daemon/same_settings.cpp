@@ -1,0 +1,86 @@
+#include "daemon/same_settings.h"
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "daemon/agreement.h"
+
+namespace gemmad {
+
+namespace {
+
+using Settings = std::map<std::string, std::string>;  // values as JSON, by key: "enhance.slots"
+
+// Of these each rank follows its own.
+constexpr const char* kOwn[] = {"compute_threads",
+                                "embeddings_processor",
+                                "enhance.system_prompt",
+                                "enhance.system_prompt_image",
+                                "enhancer.model",
+                                "log_level",
+                                "model",
+                                "projections",
+                                "socket"};
+
+void collect(const nlohmann::json& section, const std::string& prefix, Settings& settings) {
+  for (const auto& [key, value] : section.items()) {
+    if (value.is_object()) {
+      collect(value, prefix + key + ".", settings);
+    } else {
+      settings[prefix + key] = value.dump();
+    }
+  }
+}
+
+Settings common_part(const DaemonConfig& config) {
+  Settings settings;
+  collect(effective_config(config), "", settings);
+  for (const char* key : kOwn)
+    settings.erase(key);
+  return settings;
+}
+
+/// `mine` of rank 0, on every rank.
+std::string text_of_rank_0(Bootstrap& bootstrap, const std::string& mine, std::chrono::milliseconds timeout) {
+  const RankInfo& info = bootstrap.info();
+  std::uint64_t size = mine.size();
+  std::string text = mine;
+  const auto hand_over = [&](std::span<std::byte> bytes) {
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    if (info.rank != 0) incoming.push_back({0, bytes});
+    for (int rank = 1; info.rank == 0 && rank < info.num_ranks; ++rank)
+      outgoing.push_back({rank, bytes});
+    bootstrap.exchange(outgoing, incoming, timeout);
+  };
+  hand_over(std::as_writable_bytes(std::span(&size, 1)));
+  text.resize(size);
+  hand_over(std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void compare(const Settings& mine, const Settings& of_rank_0) {
+  for (const auto& [key, value] : of_rank_0) {
+    const auto own = mine.find(key);
+    const std::string here = own == mine.end() ? "unknown" : own->second;
+    if (here == value) continue;
+    throw std::runtime_error("the setting " + key + " is " + here + " here and " + value +
+                             " on rank 0; start all ranks with the same config and options");
+  }
+}
+
+}  // namespace
+
+void check_same_settings(Bootstrap& bootstrap, const DaemonConfig& config,
+                         std::chrono::milliseconds timeout) {
+  const Settings mine = common_part(config);
+  const std::string of_rank_0 = text_of_rank_0(bootstrap, nlohmann::json(mine).dump(), timeout);
+  agree(bootstrap, timeout, [&] { compare(mine, nlohmann::json::parse(of_rank_0).get<Settings>()); });
+}
+
+}  // namespace gemmad
