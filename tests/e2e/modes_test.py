@@ -59,7 +59,7 @@ class EveryWay:
         self.ranks = self.DAEMON["ranks"]
 
     def ways(self):
-        return WAYS + hybrids(self.ranks // 2) if self.ranks >= 4 else WAYS
+        return sum((hybrids(size) for size in (2, 4) if size < self.ranks and self.ranks % size == 0), WAYS)
 
     def replica_size(self, way, cut):
         if way.settings["mode"] == "sharded":
