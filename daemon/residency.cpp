@@ -190,8 +190,11 @@ void Residency::tune(Deployment& deployment) {
 }
 
 void Residency::deploy(const ShardSettings& settings) {
-  agree(parts_.bootstrap, parts_.exchange_timeout,
-        [&] { make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks); });
+  agree(parts_.bootstrap, parts_.exchange_timeout, [&] {
+    make_shard_plan(parts_.model, settings, parts_.bootstrap.info().num_ranks);
+    text_source_->check_readable();
+    if (processor_source_) processor_source_->check_readable();
+  });
   if (asleep()) {
     settings_ = settings;
     return;

@@ -1,11 +1,13 @@
 #include "daemon/same_settings.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/agreement.h"
@@ -17,22 +19,25 @@ namespace {
 using Settings = std::map<std::string, std::string>;  // values as JSON, by key: "enhance.slots"
 
 // Of these each rank follows its own.
-constexpr const char* kOwn[] = {"compute_threads",
-                                "embeddings_processor",
-                                "enhance.system_prompt",
-                                "enhance.system_prompt_image",
-                                "enhancer.model",
-                                "log_level",
-                                "model",
-                                "projections",
-                                "socket"};
+constexpr std::string_view kOwn[] = {"compute_threads", "log_level", "socket"};
+// Files, which may be elsewhere on another node; but they are there on all of them or on none.
+constexpr std::string_view kFiles[] = {
+    "embeddings_processor", "enhance.system_prompt", "enhance.system_prompt_image", "enhancer.model", "model",
+    "projections"};
+
+bool is_among(std::span<const std::string_view> keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
 
 void collect(const nlohmann::json& section, const std::string& prefix, Settings& settings) {
-  for (const auto& [key, value] : section.items()) {
+  for (const auto& [name, value] : section.items()) {
+    const std::string key = prefix + name;
     if (value.is_object()) {
-      collect(value, prefix + key + ".", settings);
-    } else {
-      settings[prefix + key] = value.dump();
+      collect(value, key + ".", settings);
+    } else if (is_among(kFiles, key)) {
+      settings[key] = value == "" ? "not set" : "set";
+    } else if (!is_among(kOwn, key)) {
+      settings[key] = value.dump();
     }
   }
 }
@@ -40,8 +45,6 @@ void collect(const nlohmann::json& section, const std::string& prefix, Settings&
 Settings common_part(const DaemonConfig& config) {
   Settings settings;
   collect(effective_config(config), "", settings);
-  for (const char* key : kOwn)
-    settings.erase(key);
   return settings;
 }
 

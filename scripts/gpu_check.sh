@@ -22,7 +22,8 @@ them, as far as there are as many:
   shares    a rank's slice of the model alone on one GPU (stage_bench), and sums over the GPUs (peer_sum_bench)
   enhance   prompts that are continued, and encodes beside them (tests/bench/gpu_enhance.py); to the screen and its logs
   peers     PyTorch on 1 GPU; LTX-2's ways of encoding on 1 and on the most that are measured, some batches on 2
-Then a table of all that lies in --out, also as Markdown, and a line of JSON for each case in tests/bench/baselines/.
+Then a table of all that lies in --out, also as Markdown, and after the part speed a line of JSON for each case in
+tests/bench/baselines/.
 
   --ranks LIST     some of 1,2,4,8 for all parts but build and tests (default: those that there are GPUs for)
   --only LIST      some of the parts, with commas: $(tr ' ' ',' <<<"$all_parts")
@@ -116,6 +117,7 @@ look_around() {
   all=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || all=""
   [[ -n $all ]] || die "there is no NVIDIA GPU here, or no nvidia-smi"
   gpus=$(wc -l <<<"$all")
+  if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
   IFS=, read -r gpu driver <<<"$all"
   driver=${driver# }
   [[ -n $commit ]] || commit=$(git -C "$root" describe --always --dirty 2>/dev/null) || commit=unknown
@@ -177,7 +179,7 @@ run_shares() {
   rm -f "$out"/shares-*.log "$out"/sums-*.log
   for count in "${rank_counts[@]}"; do
     part "shares-$count" 180 "$build/tests/bench/stage_bench" --slices "$count" --layers "$layers" \
-      --tokens 128,128+128,1024+1024 --rounds 20
+      --tokens 128,128+128,1024,1024+1024 --rounds 20
     ((count > 1)) || continue
     # A rank that is told of too few cores yields its core while it waits.
     words=(-n "$count" --bind-to none)
@@ -259,8 +261,10 @@ main() {
   if wanted enhance; then run_enhance; fi
   if wanted peers; then run_peers; fi
   step "table"
-  python3 "$root/tests/bench/gpu_table.py" --folder "$out" --baselines "$root/tests/bench/baselines" --gpu "$gpu" \
-    --driver "$driver" --commit "$commit" --layers "$layers" --command "${command% }" || failed+=(table)
+  local words=(--folder "$out" --gpu "$gpu" --driver "$driver" --commit "$commit" --layers "$layers" --command "${command% }")
+  # Earlier figures of this folder keep what they were labelled with.
+  if wanted speed; then words+=(--baselines "$root/tests/bench/baselines"); fi
+  python3 "$root/tests/bench/gpu_table.py" "${words[@]}" || failed+=(table)
   finish
 }
 

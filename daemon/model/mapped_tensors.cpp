@@ -1,10 +1,23 @@
 #include "daemon/model/mapped_tensors.h"
 
+#include <set>
 #include <utility>
 
 #include "kernels/base/file_descriptor.h"
 
 namespace gemmad {
+
+namespace {
+
+void check_unchanged(const MappedFile& file) {
+  try {
+    file.check_unchanged();
+  } catch (const SystemError& error) {
+    throw ModelFileError(error.what());
+  }
+}
+
+}  // namespace
 
 void MappedTensors::add(const std::string& name, const SafetensorsEntry& entry,
                         std::shared_ptr<const MappedFile> file) {
@@ -16,7 +29,16 @@ void MappedTensors::add(const std::string& name, const SafetensorsEntry& entry,
 
 HostTensor MappedTensors::tensor(std::string_view name) const {
   const MappedTensor& tensor = find(name);
+  check_unchanged(*tensor.file);
   return {tensor.view, tensor.file};
+}
+
+void MappedTensors::check_readable() const {
+  std::set<const MappedFile*> files;
+  for (const auto& [name, tensor] : tensors_)
+    files.insert(tensor.file.get());
+  for (const MappedFile* file : files)
+    check_unchanged(*file);
 }
 
 void MappedTensors::release(const HostTensor& tensor) const {

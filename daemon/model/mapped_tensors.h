@@ -28,6 +28,7 @@ class MappedTensors : public WeightOrigin {
  public:
   HostTensor tensor(std::string_view name) const override;
   void release(const HostTensor& tensor) const override;
+  void check_readable() const override;
   std::uint64_t size_bytes() const override { return size_bytes_; }
   bool is_on_disk() const override { return true; }
   std::vector<WeightEntry> entries() const override;

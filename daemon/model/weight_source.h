@@ -23,10 +23,13 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
   /// By canonical name (daemon/model/tensor_names.h). Throws ModelFileError for a name that is not in the
-  /// table.
+  /// table, and for a file that was written to since it was opened.
   virtual HostTensor tensor(std::string_view name) const = 0;
   /// `part` of a tensor's bytes has been read and is not needed for now. Only advice.
   virtual void release(const HostTensor& tensor) const = 0;
+  /// Throws ModelFileError where tensor() would for a file: to ask before giving up what cannot be loaded
+  /// again.
+  virtual void check_readable() const {}
   /// Bytes of all tensors.
   virtual std::uint64_t size_bytes() const = 0;
   /// True when reading a tensor reads a file.

@@ -28,8 +28,8 @@ void hopper_gemm(ConstTensorView x, ConstMatrixView w, MatrixView y, cudaStream_
 /// out = bf16(bf16(gelu_tanh(g)) * u) of g = bf16(x gate^T) and u = bf16(x up^T). As hopper_gemm().
 void hopper_geglu_gemm(ConstTensorView x, ConstMatrixView gate_up, TensorView out, cudaStream_t stream);
 
-/// What hopper_gemm() (hopper_geglu_gemm()) does with operands of these sizes on the current device: follows
-/// from them and from what clusters the device holds at once.
+/// What hopper_gemm() (hopper_geglu_gemm()) does with operands of these sizes: choose_hopper_plan() for the
+/// current device.
 HopperGemmPlan hopper_gemm_plan(const HopperGemmSizes& sizes);
 
 /// hopper_gemm(), or hopper_geglu_gemm() into y, by a plan of the caller's. Throws std::invalid_argument also

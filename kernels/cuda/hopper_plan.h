@@ -42,7 +42,8 @@ bool is_possible(const HopperGemmPlan& plan, const HopperGemmSizes& sizes);
 /// come in groups that clusters do not cross, so this is less than the blocks alone would make.
 using HopperClusters = std::function<int(const HopperGemmPlan& plan)>;
 
-/// K is divided only as far as all blocks are at work at once.
+/// K is divided only as far as all blocks are at work at once. `share`, which changes no byte of the result,
+/// follows from what clusters the device holds, the rest from the sizes alone.
 HopperGemmPlan choose_hopper_plan(const HopperGemmSizes& sizes, const HopperClusters& clusters);
 
 }  // namespace gemmad::cuda

@@ -6,8 +6,8 @@ as far as they are there. Writes gpu_check.md there and prints it; puts a line o
 there and into BASELINES/GPU-NAME.jsonl, in place of those of the same measurement where the table is made again.
 
 Floors are the largest of three times. Weights: all but the embedding, once, cut over the ranks of a replica where these
-share layers (tensor), and after them the states of the first 128 tokens that a rank computes, since only those of more
-go out while others are computed. Products: of the replica with most prompts, shared by its ranks; in layer n stages work
+share layers (tensor), and after them what a rank computes of the states of the first 128 tokens, since only those of
+more go out while others are computed. Products: of the replica with most prompts, shared by its ranks; in layer n stages work
 on p prompts one after the other, for (p + n - 1) / (p n) of one GPU's time. States: what a rank puts into its segment:
 all prompts' with segments per_rank, its own replica's with per_node. The last state alone counts as nothing. Adaptive has
 the smaller floor of tensor and batch_parallel.
@@ -65,6 +65,8 @@ class Peers:
 
     def ltx_ms(self, record: dict, mode: str) -> float | None:
         prompts, tokens = prompts_of(record)
+        if record["states"] == "last" and mode == "batch" and prompts > 1:
+            return None  # its forward pass alone is timed with one prompt
         line = self.ltx.get((record["ranks"], mode, (tokens,) * prompts))
         field = {"all": "encode_ms_median", "last": "forward_only_ms"}.get(record["states"])
         return line and line.get(field)
@@ -105,7 +107,8 @@ def floor_of(record: dict, mode: str) -> tuple[float, str] | None:
     own, stages = split.own_prompts(prompts), split.stages
     state = STATES_MS if record["states"] == "all" else 0.0
     written = prompts if record["segments"] == "per_rank" else own / stages
-    return max((WEIGHTS_MS / split.ranks + state * min(own * tokens, TOKENS_AFTER_WEIGHTS), WEIGHTS_STATES if state else WEIGHTS),
+    after = state / stages * min(own * tokens, TOKENS_AFTER_WEIGHTS)
+    return max((WEIGHTS_MS / split.ranks + after, WEIGHTS_STATES if state else WEIGHTS),
                (PRODUCTS_MS * own * tokens / split.ranks * (own + stages - 1) / (own * stages), PRODUCTS),
                (state * written * tokens, STATES))
 
@@ -312,7 +315,7 @@ def date_of(file: Path) -> str:
 def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where the measurements are")
-    parser.add_argument("--baselines", type=Path, required=True, help="folder for the figures of each kind of GPU")
+    parser.add_argument("--baselines", type=Path, help="folder for the figures of each kind of GPU (default: not kept)")
     for name in ("gpu", "driver", "commit", "command"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--layers", type=int, required=True)
@@ -331,7 +334,8 @@ def main() -> int:
     print(text)
     if lines := baseline_lines(facts, speed, measured):
         keep(folder / "baseline.jsonl", lines)
-        keep(arguments.baselines / file_name(facts.gpu), lines)
+        if arguments.baselines:
+            keep(arguments.baselines / file_name(facts.gpu), lines)
     return 0
 
 

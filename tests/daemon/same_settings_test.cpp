@@ -42,12 +42,23 @@ TEST_CASE("A setting that differs on one rank is named on all of them, with both
   CHECK(common_failure(ranks).find("the setting encoder_ranks is [0,1] here and []") != std::string::npos);
 }
 
+TEST_CASE("A file that one rank has and rank 0 has not is named") {
+  const auto processor = [](DaemonConfig& config) { config.embeddings_processor = "/ltx.safetensors"; };
+  CHECK(common_failure(processor).find(
+            "the setting embeddings_processor is set here and not set on rank 0") != std::string::npos);
+}
+
 TEST_CASE("Where files are, threads and the log may be each rank's own") {
   CHECK(common_failure([](DaemonConfig& config) {
-          config.model = "/elsewhere";
+          config.socket = "/elsewhere\xff";
           config.compute_threads = 3;
           config.log_level = LogLevel::kWarn;
         }).empty());
+  run_ranks(2, [](Bootstrap& bootstrap) {
+    DaemonConfig config;
+    config.model = "/model/of/" + std::to_string(bootstrap.info().rank);
+    CHECK_NOTHROW(check_same_settings(bootstrap, config, kTimeout));
+  });
 }
 
 }  // namespace gemmad

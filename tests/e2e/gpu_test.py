@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import random
 import signal
 import subprocess
@@ -24,6 +25,8 @@ OTHER_ORDER = 1.5 * max(REFERENCE["gemma3-tiny"]["bf16_rel_err"]) * 2 ** 0.5
 
 @functools.cache
 def gpus():
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return len([name for name in visible.split(",") if name])
     listed = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True,
                             check=True)
     return len(listed.stdout.split())

@@ -1,5 +1,6 @@
 """Where the weights are: read once, then the files may go. Sleeping, waking, and those who wait meanwhile."""
 
+import os
 import random
 import shutil
 import signal
@@ -104,6 +105,21 @@ class NoCache(WithoutFiles):
             with self.subTest(way.name):
                 self.switch(**way.settings)
                 self.check_same_bytes_as_before(way)
+
+
+class FilesChangedMeanwhile(unittest.TestCase):
+    """Without a copy of the weights: what cannot be read again is told, and the daemon goes on as it was."""
+
+    def test_a_switch_is_refused_by_the_files_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = copy_model(TINY, Path(folder) / "model")
+            with Daemon(ranks=2, model=model, weights_cache="none", **BATCH_PARALLEL) as daemon, daemon.client() as client:
+                before = os.stat(model / "model.safetensors")
+                os.utime(model / "model.safetensors", ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))
+                reply = client.call("switch", **MODES["layer"])
+                self.assertFalse(reply["ok"], reply)
+                self.assertIn("model.safetensors: it was written to", reply["error"]["message"])
+                self.assertTrue(client.call("encode", prompts=[PROMPT])["ok"])
 
 
 class Asleep(ModeTestCase):

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -154,6 +155,38 @@ TEST_CASE("MappedFile reads past a cut end as an error that names the file, not 
   }
   CHECK(message.find(file.string()) != std::string::npos);
   CHECK(message.find("cut short") != std::string::npos);
+}
+
+TEST_CASE("MappedFile tells whether its file was written to or cut since, whatever became of its name") {
+  namespace fs = std::filesystem;
+  const ScratchFolder folder;
+  const fs::path file = folder.path() / "file";
+  write_file(file, "seven b");
+  const MappedFile mapped(file);
+  mapped.check_unchanged();
+  const auto message = [&] {
+    try {
+      mapped.check_unchanged();
+    } catch (const SystemError& error) {
+      return std::string(error.what());
+    }
+    return std::string("unchanged");
+  };
+  const fs::file_time_type opened = fs::last_write_time(file);
+  fs::last_write_time(file, opened + std::chrono::seconds(1));
+  CHECK(message().find(file.string() + ": it was written to") != std::string::npos);
+  fs::last_write_time(file, opened);
+  CHECK(message() == "unchanged");
+  fs::resize_file(file, 3);
+  fs::last_write_time(file, opened);
+  CHECK(message().find("7 bytes then, 3 now") != std::string::npos);
+
+  write_file(folder.path() / "other", "eleven byte");
+  const MappedFile replaced(folder.path() / "other");
+  fs::rename(file, folder.path() / "other");
+  replaced.check_unchanged();
+  fs::remove(folder.path() / "other");
+  replaced.check_unchanged();
 }
 
 TEST_CASE("bf16 conversion rounds to nearest, ties to even") {

@@ -8,10 +8,11 @@ namespace {
 using cuda::HopperGemmPlan;
 using cuda::HopperGemmSizes;
 
-/// A device of 7 groups of 18 multiprocessors and one of 6: 132, of which clusters of 8 leave some out.
+/// A device of 6 groups of 18 multiprocessors, one of 16 and one of 8: of these 132, clusters of 4 leave some
+/// out.
 int count_clusters(const HopperGemmPlan& plan) {
   const int cluster = plan.split * plan.share;
-  return 7 * (18 * plan.held / cluster) + 6 * plan.held / cluster;
+  return 6 * (18 / cluster) + 16 / cluster + 8 / cluster;
 }
 
 bool are_at_work_at_once(const HopperGemmPlan& plan, const HopperGemmSizes& sizes) {
@@ -35,9 +36,18 @@ TEST_CASE("K is divided only so far that all blocks of a product are at work at 
     CHECK(is_possible(plan, sizes));
     CHECK((plan.split == 1 || are_at_work_at_once(plan, sizes)));
   }
-  // 32 tiles in clusters of four: 29 clusters fit, though 128 blocks are fewer than the multiprocessors.
+  // 32 tiles in clusters of four: 30 clusters fit, though 128 blocks are fewer than the multiprocessors.
   CHECK(cuda::choose_hopper_plan({128, 4096, 3840, false}, count_clusters).split == 2);
-  CHECK(cuda::choose_hopper_plan({128, 3712, 3840, false}, count_clusters).split == 4);
+  CHECK(cuda::choose_hopper_plan({128, 3840, 3840, false}, count_clusters).split == 4);
+}
+
+TEST_CASE("What changes bytes of a product is the same on devices that hold other clusters") {
+  const auto few_clusters = [](const HopperGemmPlan& plan) { return count_clusters(plan) * 3 / 4; };
+  for (const HopperGemmSizes& sizes : kAllSizes) {
+    CAPTURE(sizes.tokens, sizes.rows, sizes.columns);
+    CHECK(cuda::choose_hopper_plan(sizes, few_clusters).split ==
+          cuda::choose_hopper_plan(sizes, count_clusters).split);
+  }
 }
 
 TEST_CASE("A plan that no kernel follows is not possible") {

@@ -94,7 +94,7 @@ class GpuCheck(ScriptTree):
         status, output, calls = self.check("--peers", str(self.root / "peers"), "--commit", "abc")
         self.assertEqual(status, 0, output)
         for told in ("-DGEMMAD_CUDA=ON", "-L ^gpu$", "--layouts 1 2:tensor 2:layer --deep", "--ranks 1 2 --layers 48",
-                     "stage_bench --slices 2 --layers 48 --tokens 128,128+128,1024+1024 --rounds 20\n", "mpirun -n 2 ",
+                     "stage_bench --slices 2 --layers 48 --tokens 128,128+128,1024,1024+1024 --rounds 20\n", "mpirun -n 2 ",
                      "peer_best.py", "--nproc-per-node=2", "peer_ltx.py accelerate 128,128\n", "peer_ltx.py batch 1024,1024\n"):
             self.assertIn(told, calls)
         self.assertRegex(output, r"\| 2 \| tensor \| per_rank \| 2x128 \| all \| 7\.50 \|.* \| 17 % \| - \| - \| 319 \|\n")

@@ -142,6 +142,22 @@ TEST_CASE("The checkpoint lists the whole table, and a tensor that was let go ca
   CHECK(before == std::string(table.view.as<char>(), table.view.size_bytes()));
 }
 
+TEST_CASE(
+    "A tensor of a file that was cut after it was opened is an error that names the file, not a signal") {
+  const ModelCopy model;
+  const ModelFiles files = open_model(model.path());
+  const std::string name = files.checkpoint()->entries().front().name;
+  CHECK(files.checkpoint()->tensor(name).view.data != nullptr);
+  fs::resize_file(model.weights(), fs::file_size(model.weights()) / 2);
+  std::string message = "read";
+  try {
+    files.checkpoint()->tensor(name);
+  } catch (const ModelFileError& error) {
+    message = error.what();
+  }
+  CHECK(message.find(model.weights().string()) != std::string::npos);
+}
+
 TEST_CASE("A directory that is none, or holds no model, is refused") {
   const ScratchFolder folder;
   CHECK(refusal(folder.path() / "missing").find("not a directory") != std::string::npos);
