@@ -37,8 +37,9 @@ class Residency {
             const Interrupt& interrupt);
 
   /// Deploys the model in another way, or asleep: will do so. When that fails on any rank, the former way is
-  /// taken up again and StepFailed says why. StepFailed too for a way that cannot be, before anything is
-  /// given up. A failure to take up the former way is fatal: std::runtime_error.
+  /// taken up again and StepFailed says why. StepFailed too for a way that cannot be, and for files that can
+  /// no longer be read, before anything is given up. A failure to take up the former way is fatal:
+  /// std::runtime_error.
   void deploy(const ShardSettings& settings);
 
   /// Gives the device's memory back, that of operations included; nothing happens where that has been done.
