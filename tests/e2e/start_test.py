@@ -197,6 +197,13 @@ class BadSettings(ScratchModel):
     def refused_setting(self, *words, ranks=1, **options):
         self.refused(*words, status=WRONG_SETTINGS, daemon=Daemon(ranks, no_patience=True, **options))
 
+    def test_ranks_that_were_given_different_settings(self):
+        self.copy()
+        other = ["--model", str(self.model), "--set", "segment_mib=64", "--set", "result_cache_mib=0", "--set", "device=cpu",
+                 "--set", "batch_tokens=4096"]
+        daemon = Daemon(1, self.model, arguments=[":", "-n", "1", str(GEMMAD), *other], no_patience=True)
+        self.refused("batch_tokens is 4096 here and 8192 on rank 0", "rank 1", status=WRONG_SETTINGS, daemon=daemon)
+
     def test_an_unknown_key_is_said_once_by_all_ranks(self):
         self.refused_setting("segment_mb", "segment_mib", ranks=2, segment_mb=4)
 
