@@ -18,6 +18,7 @@
 #include "daemon/model/model_files.h"
 #include "daemon/model/text_encoder.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/bench/flags.h"
 #include "tests/bench/prompt_lengths.h"
 #include "tests/support/random_source.h"
 
@@ -36,9 +37,7 @@ struct Options {
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
-    const std::string value = argv[i + 1];
+  for_each_flag(argc, argv, [&](const std::string& flag, const std::string& value) {
     if (flag == "--model") {
       options.model = value;
     } else if (flag == "--threads") {
@@ -50,8 +49,7 @@ Options parse_options(int argc, char** argv) {
     } else {
       throw std::invalid_argument("unknown option " + flag);
     }
-  }
-  if (argc % 2 == 0) throw std::invalid_argument("every option takes a value");
+  });
   return options;
 }
 

@@ -23,6 +23,7 @@
 #include "daemon/model/vision/random_vision.h"
 #include "daemon/model/vision/vision_tower.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "tests/bench/flags.h"
 
 namespace gemmad {
 namespace {
@@ -41,10 +42,7 @@ struct Options {
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  if (argc % 2 == 0) throw std::invalid_argument("every option takes a value");
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
-    const std::string value = argv[i + 1];
+  for_each_flag(argc, argv, [&](const std::string& flag, const std::string& value) {
     if (flag == "--preset") {
       bool found = false;
       for (Preset preset : {Preset::kGemma3_4b, Preset::kGemma3_12b, Preset::kGemma3_27b}) {
@@ -60,7 +58,7 @@ Options parse_options(int argc, char** argv) {
     } else {
       throw std::invalid_argument("unknown option " + flag);
     }
-  }
+  });
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/peer_memory.h"
+#include "tests/bench/flags.h"
 #include "tests/bench/prompt_lengths.h"
 #include "tests/comm/gpu_ranks.h"
 
@@ -31,19 +32,17 @@ struct Options {
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  if (argc % 2 == 0) throw std::invalid_argument("every option takes a value");
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
+  for_each_flag(argc, argv, [&](const std::string& flag, const std::string& value) {
     if (flag == "--columns") {
-      options.columns = std::stoll(argv[i + 1]);
+      options.columns = std::stoll(value);
     } else if (flag == "--rows") {
-      options.rows = parse_numbers(argv[i + 1], ',');
+      options.rows = parse_numbers(value, ',');
     } else if (flag == "--rounds") {
-      options.rounds = std::stoi(argv[i + 1]);
+      options.rounds = std::stoi(value);
     } else {
       throw std::invalid_argument("unknown option " + flag);
     }
-  }
+  });
   return options;
 }
 

@@ -22,6 +22,7 @@
 #include "daemon/model/random_weights.h"
 #include "daemon/model/text_encoder.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "tests/bench/flags.h"
 #include "tests/bench/prompt_lengths.h"
 
 namespace gemmad {
@@ -47,10 +48,7 @@ Preset parse_preset(const std::string& text) {
 
 Options parse_options(int argc, char** argv) {
   Options options;
-  if (argc % 2 == 0) throw std::invalid_argument("every option takes a value");
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i];
-    const std::string value = argv[i + 1];
+  for_each_flag(argc, argv, [&](const std::string& flag, const std::string& value) {
     if (flag == "--preset") {
       options.preset = parse_preset(value);
     } else if (flag == "--layers") {
@@ -64,7 +62,7 @@ Options parse_options(int argc, char** argv) {
     } else {
       throw std::invalid_argument("unknown option " + flag);
     }
-  }
+  });
   return options;
 }
 
