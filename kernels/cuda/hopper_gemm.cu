@@ -15,7 +15,6 @@ namespace {
 
 namespace kernel = hopper_gemm_kernel;
 
-constexpr int kBlocksToFill = 132;  // an H100's or H200's multiprocessors, each with one block
 constexpr int kMaxDevices = 64;
 constexpr int kPlainRows = 128;  // of the weights, per block that is not paired
 
@@ -140,7 +139,7 @@ int count_clusters(int cluster) {
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(cluster * kBlocksToFill * L::kHeld));
+  config.gridDim = dim3(static_cast<unsigned>(cluster * kHopperMultiprocessors * L::kHeld));
   config.blockDim = dim3(kernel::kThreads);
   config.dynamicSmemBytes = kSharedBytes;
   config.attrs = &attribute;

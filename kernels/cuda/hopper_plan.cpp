@@ -8,8 +8,7 @@ namespace gemmad::cuda {
 
 namespace {
 
-constexpr int kBlocksToFill = 132;  // an H100's or H200's multiprocessors
-constexpr int kStepsOfSlice = 4;    // of K, at least
+constexpr int kStepsOfSlice = 4;  // of K, at least
 constexpr int kTiles[] = {16, 32, 64, 128, 192, 256};
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -53,7 +52,7 @@ int usual_clusters(int blocks) {
     case 8:
       return 15;
     default:
-      return 132;
+      return kHopperMultiprocessors;
   }
 }
 
@@ -66,7 +65,7 @@ bool can_split_more(const HopperGemmPlan& plan, const HopperGemmSizes& sizes) {
 
 /// Blocks of pairs as large as still give most multiprocessors one. Few tokens gain nothing from pairs.
 void choose_pairs(HopperGemmPlan& plan, const HopperGemmSizes& sizes) {
-  constexpr std::int64_t kMostFilled = kBlocksToFill * 3 / 4;
+  constexpr std::int64_t kMostFilled = kHopperMultiprocessors * 3 / 4;
   const std::int64_t large_tiles = ceil_div(sizes.rows, 256);
   if (sizes.tokens <= 32 || (sizes.tokens <= 64 && large_tiles < kMostFilled)) return;
   plan.paired = true;

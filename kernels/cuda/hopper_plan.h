@@ -18,8 +18,6 @@ struct HopperGemmPlan {
   bool paired = false;  // GeGLU without exchange among threads: 128, 192 or 256 (with 256 rows: 64 or 128)
                         // tokens, split and held 1; follows only where `out` is 16-byte aligned
   bool whole = false;   // no halves of tiles in the last round (paired, 256 tokens, share 2)
-
-  bool operator==(const HopperGemmPlan&) const = default;
 };
 
 /// Of x [tokens, columns] and w [rows, columns], gates and their ups for a GeGLU.
@@ -32,6 +30,8 @@ struct HopperGemmSizes {
 
 /// Columns of K that a block takes at a time.
 constexpr int kHopperStep = 64;
+/// An H100's or H200's multiprocessors.
+constexpr int kHopperMultiprocessors = 132;
 /// Blocks of a cluster, split * share, that every device has.
 constexpr int kLargestHopperCluster = 8;
 
