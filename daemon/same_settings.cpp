@@ -1,14 +1,12 @@
 #include "daemon/same_settings.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "daemon/agreement.h"
 
@@ -50,21 +48,15 @@ Settings common_part(const DaemonConfig& config) {
 
 /// `mine` of rank 0, on every rank.
 std::string text_of_rank_0(Bootstrap& bootstrap, const std::string& mine, std::chrono::milliseconds timeout) {
-  const RankInfo& info = bootstrap.info();
-  std::uint64_t size = mine.size();
-  std::string text = mine;
-  const auto hand_over = [&](std::span<std::byte> bytes) {
-    std::vector<Outgoing> outgoing;
-    std::vector<Incoming> incoming;
-    if (info.rank != 0) incoming.push_back({0, bytes});
-    for (int rank = 1; info.rank == 0 && rank < info.num_ranks; ++rank)
-      outgoing.push_back({rank, bytes});
-    bootstrap.exchange(outgoing, incoming, timeout);
-  };
-  hand_over(std::as_writable_bytes(std::span(&size, 1)));
-  text.resize(size);
-  hand_over(std::as_writable_bytes(std::span(text)));
-  return text;
+  if (bootstrap.info().rank == 0) {
+    bootstrap.announce(std::as_bytes(std::span(mine)), timeout);
+    return mine;
+  }
+  const auto message = bootstrap.wait_announcement(timeout);
+  if (!message)
+    throw BootstrapError("rank 0 did not tell its settings within " + std::to_string(timeout.count()) +
+                         " ms");
+  return {reinterpret_cast<const char*>(message->data()), message->size()};
 }
 
 void compare(const Settings& mine, const Settings& of_rank_0) {

@@ -33,9 +33,8 @@ TEST_CASE("Ranks with the same settings agree") {
 TEST_CASE("A setting that differs on one rank is named on all of them, with both values") {
   const auto batch_tokens = [](DaemonConfig& config) { config.batch_tokens = 4096; };
   CHECK(common_failure(batch_tokens) ==
-        "rank 2: the setting batch_tokens is 4096 here and 8192 on rank 0; start all ranks with the same "
-        "config "
-        "and options");
+        "rank 2: the setting batch_tokens is 4096 here and 8192 on rank 0; "
+        "start all ranks with the same config and options");
   const auto slots = [](DaemonConfig& config) { config.enhance_slots += 1; };
   CHECK(common_failure(slots).find("the setting enhance.slots is") != std::string::npos);
   const auto ranks = [](DaemonConfig& config) { config.encoder_ranks = {0, 1}; };
