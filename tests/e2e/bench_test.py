@@ -84,8 +84,7 @@ class Bench(DaemonTestCase):
         # A result takes 3.5 of 8 MiB on each rank, and would wait there for a minute.
         for read in ("none", "0", "all"):
             self.report("--requests", "6", "--tokens", "1024", "--read", read, "--deadline-ms", "20000")
-        health = self.daemon.health()
-        self.assertEqual([rank["segment"]["leases"] for rank in health["ranks"]], [0, 0])
+        self.daemon.wait_for_no_leases()
 
     def test_time_ends_it(self):
         report = self.report("--seconds", "0.3", "--tokens", "5", "--warmup", "0")

@@ -181,7 +181,7 @@ class EncodeFile(EncodeFileCase, DaemonTestCase):
         self.assertIn("not finished", output)
         self.assertIn("the same command goes on", errors)
         self.assert_whole()
-        self.assertFalse([lease for rank in self.daemon.health()["ranks"] if (lease := rank["segment"]["leases"])])
+        self.daemon.wait_for_no_leases()
         saved = num_saved(self.out)
         self.assertLess(saved, 3000)
         write_lines(self.input, some_prompts(saved + 40))

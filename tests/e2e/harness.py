@@ -187,6 +187,10 @@ class Daemon:
     def health(self):
         return self.ask("health")
 
+    def wait_for_no_leases(self):
+        """For after a reader has gone: a rank learns of that in its own time."""
+        poll(lambda: not any(rank["segment"]["leases"] for rank in self.health()["ranks"]), "no leases are left")
+
     # Making it busy.
 
     def signal_rank(self, rank, number):

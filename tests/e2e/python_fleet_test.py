@@ -7,7 +7,6 @@ import unittest
 from contextlib import contextmanager
 
 from harness import Daemon, DaemonTestCase
-from processes import poll
 from python_package import SOURCES  # noqa: F401  puts the package in reach
 
 from gemmad_client import Client, DeadlineExceeded, GemmadError, Reader, requests
@@ -94,7 +93,7 @@ class TwoRanks(FleetTestCase):
             self.assertEqual([encoder._reader.rank for encoder in encoders], [0, 1])
             for _ in range(3):
                 self.assert_same(self.encode(encoders, ["a dog", "a cat"]), 18)
-            poll(lambda: all(rank["segment"]["leases"] == 0 for rank in self.daemon.health()["ranks"]), "no leases")
+            self.daemon.wait_for_no_leases()
 
     def test_ranks_that_share_need_no_session(self):
         with self.fleet(share=Share(2)) as first, self.fleet(share=Share(2)) as second:

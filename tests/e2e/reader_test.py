@@ -145,7 +145,7 @@ class SmallSegment(ReaderTestCase):
 
     def tearDown(self):
         self.doCleanups()
-        poll(lambda: self.segment()["leases"] == 0, "no leases are left")
+        self.daemon.wait_for_no_leases()
         self.assert_alive()
 
     def take_and_leave(self):
@@ -223,14 +223,14 @@ class SmallSegment(ReaderTestCase):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         self.take_and_leave()
-        poll(lambda: self.segment()["leases"] == 0, "no leases are left")
+        self.daemon.wait_for_no_leases()
 
     def test_a_mapping_outlives_the_readers_connection(self):
         reader = self.connect_reader()
         lease = self.acquire(reader, job=self.encode())
         content = reader.tensors(lease)
         reader.client.close()
-        poll(lambda: self.segment()["leases"] == 0, "its lease has ended")
+        self.daemon.wait_for_no_leases()
         self.assertEqual(reader.tensors(lease), content)
 
 
