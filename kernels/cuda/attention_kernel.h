@@ -12,8 +12,9 @@
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/hopper_wgmma.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/wgmma.h"
+#include "kernels/cuda/warpgroups.h"
 
 namespace gemmad::cuda::warpgroup {
 
@@ -31,8 +32,8 @@ __device__ __forceinline__ void start_panel(float (&scores)[T::kKeys / 2], std::
                                             std::uint64_t keys, int panel) {
 #pragma unroll
   for (int piece = 0; piece < 4; ++piece) {
-    multiply_transposed(scores, queries + panel * T::kLines * 8 + piece * 2,
-                        keys + panel * T::kKeys * 8 + piece * 2, panel > 0 || piece > 0);
+    hopper::wgmma(scores, queries + panel * T::kLines * 8 + piece * 2,
+                  keys + panel * T::kKeys * 8 + piece * 2, panel > 0 || piece > 0);
   }
 }
 
@@ -45,11 +46,11 @@ __device__ __forceinline__ void start_sums(float (&sums)[T::kParts][T::kPartColu
   for (int step = 0; step < T::kKeys / 16; ++step) {
 #pragma unroll
     for (int part = 0; part < T::kParts; ++part) {
-      multiply_add(sums[part], weights + 4 * step,
-                   values + part * (T::kPartColumns / kPanel) * T::kKeys * 8 + step * 128);
+      hopper::wgmma_add(sums[part], weights + 4 * step,
+                        values + part * (T::kPartColumns / kPanel) * T::kKeys * 8 + step * 128);
     }
   }
-  commit_products();
+  hopper::wgmma_commit();
 }
 
 // What no row of the tile sees of a block of values in the cache may be anything, also NaN, which a weight of
@@ -60,10 +61,10 @@ __device__ __forceinline__ void clear_unseen(const Tile& tile, int block, unsign
   if (first >= tile.first_seen && first + T::kKeys <= tile.end_seen) return;
   for (unsigned i = threadIdx.x; i < T::kBlockBytes / 16; i += T::kMultiplying) {
     const int key = first + static_cast<int>(i / 8 % T::kKeys);  // rows of 128 bytes in each panel
-    if (key < tile.first_seen || key >= tile.end_seen) store_shared(values + i * 16, {0, 0, 0, 0});
+    if (key < tile.first_seen || key >= tile.end_seen) hopper::store_shared(values + i * 16, {0, 0, 0, 0});
   }
   hopper::publish_stores();
-  meet<T::kMultiplying>();
+  hopper::meet<T::kMultiplying>();
 }
 
 // Scores of a block become weights.
@@ -83,16 +84,17 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
                                            int warpgroup, Lines& lines,
                                            float (&sums)[T::kParts][T::kPartColumns / 2]) {
   const std::uint64_t queries =
-      describe_tile(places.queries + warpgroup % T::kLineGroups * 64 * (2 * kPanel), 0);
-  const std::uint64_t keys = describe_tile(places.blocks, 0);
-  const std::uint64_t values =
-      describe_tile(places.blocks + warpgroup / T::kLineGroups * (T::kColumns / kPanel) * T::kKeyPanelBytes,
-                    T::kKeyPanelBytes);
+      hopper::matrix_descriptor(places.queries + warpgroup % T::kLineGroups * 64 * (2 * kPanel), 0);
+  const std::uint64_t keys = hopper::matrix_descriptor(places.blocks, 0);
+  const std::uint64_t values = hopper::matrix_descriptor(
+      places.blocks + warpgroup / T::kLineGroups * (T::kColumns / kPanel) * T::kKeyPanelBytes,
+      T::kKeyPanelBytes);
   Turn turn;
   // With kAlternates. Warpgroup 0 issues first; the first block's products need no leave.
   const auto let_other_issue_after = [&](int block) {
     if constexpr (T::kAlternates) {
-      if (warpgroup == 0 ? block > 0 : block + 1 < tile.num_blocks) let_issue<T::kMultiplying>(1 - warpgroup);
+      if (warpgroup == 0 ? block > 0 : block + 1 < tile.num_blocks)
+        hopper::let_issue<T::kMultiplying>(1 - warpgroup);
     }
   };
   // Stands between weights and the wait for the products that go on meanwhile: ptxas moves such a wait to in
@@ -109,17 +111,17 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
   std::uint32_t weights[T::kKeys / 4];
   float keep[2];
 
-  pin(scores);
+  hopper::pin(scores);
 #pragma unroll
   for (int panel = 0; panel < T::kPanels; ++panel) {
     hopper::wait(places.first_panel_came(panel), 0);
-    begin_products();
+    hopper::wgmma_fence();
     start_panel<T>(scores, queries, keys, panel);
   }
-  commit_products();
+  hopper::wgmma_commit();
   let_other_issue_after(0);
-  wait_products<0>();
-  pin(scores);
+  hopper::wgmma_wait<0>();
+  hopper::pin(scores);
   release(places, turn);
   weigh<T>(problem, tile, 0, scores, lines, keep);
   wait_for_next();
@@ -130,27 +132,27 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
     turn.advance();
     const Turn of_keys = turn;
     turn.advance();
-    if constexpr (T::kAlternates) wait_to_issue<T::kMultiplying>(warpgroup);
-    pin(scores);
-    pin(sums);
-    pin(weights);
-    begin_products();
+    if constexpr (T::kAlternates) hopper::wait_to_issue<T::kMultiplying>(warpgroup);
+    hopper::pin(scores);
+    hopper::pin(sums);
+    hopper::pin(weights);
+    hopper::wgmma_fence();
 #pragma unroll
     for (int panel = 0; panel < T::kPanels; ++panel)
       start_panel<T>(scores, queries, at(keys, of_keys), panel);
-    commit_products();
+    hopper::wgmma_commit();
     hopper::wait(places.came(turn.slot), turn.parity);
     if constexpr (T::kCached) clear_unseen<T>(tile, block - 1, places.block(turn.slot));
-    begin_products();
+    hopper::wgmma_fence();
     start_sums<T>(sums, weights, at(values, turn));
     let_other_issue_after(block);
-    wait_products<1>();
-    pin(scores);
+    hopper::wgmma_wait<1>();
+    hopper::pin(scores);
     release(places, of_keys);
     weigh<T>(problem, tile, block, scores, lines, keep);
     wait_for_next();
-    wait_products<0>();
-    pin(sums);
+    hopper::wgmma_wait<0>();
+    hopper::pin(sums);
     release(places, turn);
     scale_sums(sums, keep);
     pack_weights(scores, weights);
@@ -158,12 +160,12 @@ __device__ __forceinline__ void add_blocks(const Problem& problem, const Tile& t
 
   turn.advance();
   if constexpr (T::kCached) clear_unseen<T>(tile, tile.num_blocks - 1, places.block(turn.slot));
-  pin(sums);
-  pin(weights);
-  begin_products();
+  hopper::pin(sums);
+  hopper::pin(weights);
+  hopper::wgmma_fence();
   start_sums<T>(sums, weights, at(values, turn));
-  wait_products<0>();
-  pin(sums);
+  hopper::wgmma_wait<0>();
+  hopper::pin(sums);
 }
 
 // This thread's share of a line's sum becomes the whole.
@@ -181,7 +183,7 @@ template <int kThreads, int kCount>
 __device__ __forceinline__ void join(const float* sums, Lines& lines, unsigned place, unsigned rank,
                                      float (&half)[kCount]) {
   const unsigned mine = place + threadIdx.x * 16;
-  store_shared(mine, {lines.max[0], lines.max[1], lines.sum[0], lines.sum[1]});
+  hopper::store_shared(mine, {lines.max[0], lines.max[1], lines.sum[0], lines.sum[1]});
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     half[i] = rank == 0 ? sums[i] : sums[kCount + i];
@@ -192,7 +194,7 @@ __device__ __forceinline__ void join(const float* sums, Lines& lines, unsigned p
     other.y = rank == 0 ? sums[kCount + i + 1] : sums[i + 1];
     other.z = rank == 0 ? sums[kCount + i + 2] : sums[i + 2];
     other.w = rank == 0 ? sums[kCount + i + 3] : sums[i + 3];
-    store_shared(mine + (1 + i / 4) * kThreads * 16, other);
+    hopper::store_shared(mine + (1 + i / 4) * kThreads * 16, other);
   }
   hopper::cluster_sync();
   const unsigned theirs = hopper::in_block(mine, static_cast<int>(rank ^ 1));
@@ -256,16 +258,16 @@ __device__ __forceinline__ void multiply(const Problem& problem, const Tile& til
   wait_for_previous();
   if (tile.num_blocks > 0) add_blocks(problem, tile, places, warpgroup, lines, sums);
   sum_lines(lines);
-  meet<T::kMultiplying>();  // nobody reads queries or blocks any more
+  hopper::meet<T::kMultiplying>();  // nobody reads queries or blocks any more
   if (problem.ranks == 1) {
     write_sums<T, T::kColumns / 2>(problem, tile, &sums[0][0], lines, staging, warp_line, first_column);
   } else {
     float half[T::kColumns / 4];
     join<T::kMultiplying>(&sums[0][0], lines, places.blocks, rank, half);
-    cluster_arrive();
+    hopper::cluster_arrive();
     write_sums<T, T::kColumns / 4>(problem, tile, half, lines, staging, warp_line,
                                    first_column + static_cast<int>(rank) * (T::kColumns / 2));
-    cluster_wait();  // the other has read what it takes from here
+    hopper::cluster_wait();  // the other has read what it takes from here
   }
 }
 
@@ -288,7 +290,7 @@ __global__ __launch_bounds__(T::kThreads, 1) void attend(const __grid_constant__
   const Tile tile = find_tile<T>(problem, static_cast<int>(rank));
   __syncthreads();
   if (warp >= T::kMultiplying / 32) {
-    if constexpr (T::kMoveRegisters) drop_registers<24>();
+    if constexpr (T::kMoveRegisters) hopper::drop_registers<24>();
     wait_for_previous();
     if (threadIdx.x == T::kMultiplying && tile.num_blocks > 0)
       copy_all(problem, tile, &query_map, &key_map, places);
@@ -298,7 +300,7 @@ __global__ __launch_bounds__(T::kThreads, 1) void attend(const __grid_constant__
       hopper::cluster_sync();
     }
   } else {
-    if constexpr (T::kMoveRegisters) take_registers<240>();
+    if constexpr (T::kMoveRegisters) hopper::take_registers<240>();
     multiply<T>(problem, tile, places, warp, rank, shared);
   }
 }

@@ -1,12 +1,10 @@
 // The running softmax of attention, of scores as a warpgroup's product leaves them in registers: two lines of
 // the matrix of scores a thread, scores[4 i + e] of the first for e < 2, of the second above
-// (kernels/cuda/wgmma.h). For .cu files.
+// (kernels/cuda/hopper_wgmma.h). For .cu files.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
-
-#include "kernels/cuda/wgmma.h"
 
 namespace gemmad::cuda::warpgroup {
 

@@ -14,7 +14,6 @@
 
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/hopper.h"
-#include "kernels/cuda/wgmma.h"
 
 namespace gemmad::cuda::warpgroup {
 
@@ -51,6 +50,14 @@ struct Tiling {
   static constexpr unsigned kSharedBytes = kQueryBytes + kSlots * kBlockBytes + kBarrierBytes;
   static_assert(kSharedBytes <= 227 * 1024, "a thread block has no more");
 };
+
+/// Where 16 bytes (columns [8 chunk, 8 chunk + 8)) of a row lie in a bf16 tile of kRows rows in shared
+/// memory: panels of 64 columns one after another, in each a row of 128 bytes after the other, in each row
+/// the 16-byte pieces permuted as wgmma's 128-byte swizzle has it. Tiles begin at multiples of 1024 bytes.
+template <int kRows>
+__device__ __forceinline__ unsigned tile_offset(unsigned row, unsigned chunk) {
+  return (chunk / 8 * kRows + row) * 128 + ((chunk ^ row) % 8) * 16;
+}
 
 struct Problem {
   const int* begins;     // of packed sequences
@@ -240,10 +247,10 @@ __device__ void copy_all(const Problem& problem, const Tile& tile, const CUtenso
   for (int panel = 0; panel < T::kPanels; ++panel) {
     const unsigned barrier = places.first_panel_came(panel);
     hopper::arrive_expecting(barrier, query_bytes + static_cast<int>(T::kKeyPanelBytes));
-    copy_box(places.queries + panel * T::kQueryPanelBytes, query_map, panel * kPanel, tile.query_head,
-             tile.first_row, barrier);
-    copy_box(places.block(0) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, tile.key_head,
-             row_of_key<T>(problem, tile, tile.first_key), barrier);
+    hopper::copy_box(places.queries + panel * T::kQueryPanelBytes, query_map, panel * kPanel, tile.query_head,
+                     tile.first_row, barrier);
+    hopper::copy_box(places.block(0) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, tile.key_head,
+                     row_of_key<T>(problem, tile, tile.first_key), barrier);
   }
   Turn turn;
   const auto copy_block = [&](int head, int block) {
@@ -254,8 +261,8 @@ __device__ void copy_all(const Problem& problem, const Tile& tile, const CUtenso
     const int row = row_of_key<T>(problem, tile, tile.first_key + block * T::kKeys);
 #pragma unroll 1
     for (int panel = 0; panel < T::kPanels; ++panel) {
-      copy_box(places.block(turn.slot) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, head, row,
-               barrier);
+      hopper::copy_box(places.block(turn.slot) + panel * T::kKeyPanelBytes, key_map, panel * kPanel, head,
+                       row, barrier);
     }
   };
 #pragma unroll 1

@@ -1,7 +1,7 @@
 // Hopper's asynchronous machinery as functions: barriers that count bytes (mbarrier), the tensor copy engine
-// (TMA), clusters, and what surrounds warpgroup matrix multiplication. Thin: each is one or two instructions
-// of the PTX manual. For .cu files; the bodies assemble for sm_90a only. Shared memory is named by 32-bit
-// addresses, as these instructions take them.
+// (TMA), clusters, and stores to shared memory (products: hopper_wgmma.h). Thin: each is one or two
+// instructions of the PTX manual. For .cu files; the bodies assemble for sm_90a only. Shared memory is named
+// by 32-bit addresses, as these instructions take them.
 #pragma once
 
 #include <cuda.h>
@@ -22,6 +22,15 @@ __device__ __forceinline__ SharedAddress shared_address(const void* pointer) {
 /// All threads of all blocks of the cluster, whole warps. Orders their shared memory accesses.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// cluster_sync() in two: reads of other blocks' shared memory end before the first, that memory goes away
+/// after the second.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
 
 /// cluster_sync() without the order: only that all have come. Barriers made known by publish_barriers() are
@@ -125,6 +134,16 @@ __device__ __forceinline__ void copy_box(SharedAddress to, const CUtensorMap* ma
       : "memory");
 }
 
+/// copy_box() of a map of three dimensions, from (column, head, row), kept by L2 as it likes.
+__device__ __forceinline__ void copy_box(SharedAddress to, const CUtensorMap* map, int column, int head,
+                                         int row, SharedAddress barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(column), "r"(head), "r"(row), "r"(barrier)
+      : "memory");
+}
+
 /// copy_box() to the same place in every block of the cluster whose rank's bit is set in `blocks`, counted at
 /// the same barrier of each.
 __device__ __forceinline__ void copy_box_to(std::uint16_t blocks, SharedAddress to, const CUtensorMap* map,
@@ -179,36 +198,12 @@ __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// ---- around wgmma (hopper_wgmma.h) ----
+// ---- stores to shared memory ----
 
-/// Describes rows of 128 bytes (64 bf16 of K), 128-byte swizzled as the copy engine writes them, from an
-/// address divisible by 1024 (+ 32 for each 16 of K). Groups of 8 rows are 1024 bytes apart.
-__device__ __forceinline__ std::uint64_t matrix_descriptor(SharedAddress address) {
-  constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
-  constexpr std::uint64_t kGroupStride = std::uint64_t{1024 >> 4} << 32;
-  constexpr std::uint64_t kUnusedStride = std::uint64_t{1} << 16;
-  return kSwizzle128 | kGroupStride | kUnusedStride | ((address & 0x3FFFF) >> 4);
-}
-
-/// Before the first wgmma of a batch: orders it after other uses of its registers.
-__device__ __forceinline__ void wgmma_fence() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void wgmma_commit() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-/// Until at most `kInFlight` committed batches are unfinished.
-template <int kInFlight>
-__device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
-}
-
-/// Keeps the compiler from moving uses of accumulators across this point.
-template <int kCount>
-__device__ __forceinline__ void pin(float (&values)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    asm volatile("" : "+f"(values[i])::"memory");
+__device__ __forceinline__ void store_shared(SharedAddress to, const float4& value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
+               : "memory");
 }
 
 /// Two 8 x 8 blocks of 2-byte elements, transposed: lane 4r + c holds the elements (r, 2c) and (r, 2c + 1) of

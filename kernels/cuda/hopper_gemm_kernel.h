@@ -171,8 +171,8 @@ __device__ __forceinline__ void multiply(Sums<L, kTokens>& sums, Ring<L>& ring, 
   pin_all(sums);
   for (int i = 0; i < place.steps; ++i) {
     hopper::wait(ring.filled(), ring.parity);
-    const std::uint64_t a = hopper::matrix_descriptor(ring.weights() + group_offset);
-    const std::uint64_t b = hopper::matrix_descriptor(ring.tokens());
+    const std::uint64_t a = hopper::matrix_descriptor(ring.weights() + group_offset, 16);
+    const std::uint64_t b = hopper::matrix_descriptor(ring.tokens(), 16);
     hopper::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kStep / 16; ++k) {
