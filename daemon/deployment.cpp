@@ -323,7 +323,7 @@ void Deployment::deliver(std::size_t route, TensorView bytes) {
 }
 
 std::uint64_t Deployment::source_bytes() const {
-  return (weights_ ? weights_->source_bytes : 0) + (processor_ ? processor_->weights().source_bytes : 0);
+  return (weights_ ? weights_->memory.source_bytes : 0) + (processor_ ? processor_->weights().memory.source_bytes : 0);
 }
 
 std::uint64_t Deployment::replicated_bytes() const {

@@ -193,7 +193,8 @@ std::uint64_t Generator::size_bytes() const {
   if (!part_) return 0;
   std::uint64_t tower = 0;
   if (part_->tower) {
-    tower = part_->tower->weights().size_bytes() + VisionTower::size_bytes(parts_.vision->config, parts_.ops);
+    tower = part_->tower->weights().memory.size_bytes() +
+            VisionTower::size_bytes(parts_.vision->config, parts_.ops);
   }
   return part_->cache.size_bytes() + part_->decoder.size_bytes() + part_->head.size_bytes() + tower;
 }

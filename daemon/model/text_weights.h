@@ -2,20 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "comm/shard_plan.h"
 #include "config/model_config.h"
 #include "daemon/model/text_workspace.h"
+#include "daemon/model/weight_filler.h"
 #include "daemon/model/weight_source.h"
 #include "kernels/ops.h"
 
 namespace gemmad {
 
 /// One decoder layer of a shard with H query heads, K kv heads and F feed-forward columns of its own. Views
-/// into TextWeights::buffers, of the compute type.
+/// into TextWeights::memory, of the compute type.
 struct LayerWeights {
   ConstTensorView input_norm;           // [D]
   std::vector<ConstMatrixView> qkv;     // on top of each other [(H + 2K) S, D], rows as HeadLayout cuts them
@@ -29,7 +29,7 @@ struct LayerWeights {
   ConstTensorView post_ffn_norm;        // [D]
 };
 
-/// What one rank computes with. Copies share the buffers, which live as long as the last of them.
+/// What one rank computes with. Copies share its memory.
 struct TextWeights {
   Range layer_range;       // of the model's layers, those in `layers`
   HeadLayout heads;        // own heads; none at all is allowed
@@ -39,8 +39,7 @@ struct TextWeights {
   std::shared_ptr<const Ops::Table> embedding;  // [V, D]; empty unless the first layer is here
   std::vector<LayerWeights> layers;
   ConstTensorView final_norm;  // [D]; empty unless the last layer is here
-  std::shared_ptr<const std::vector<Buffer>> buffers;
-  std::uint64_t source_bytes = 0;  // taken from the source
+  WeightMemory memory;
 
   /// Bytes of device memory. A table that is read where it lies counts nothing.
   std::uint64_t size_bytes() const;
@@ -48,10 +47,6 @@ struct TextWeights {
 
 /// The width of `shard`'s activations.
 ActivationWidths activation_widths(const TextConfig& config, const Shard& shard);
-
-/// Called with the bytes of device memory filled so far and in the end; at the end they are equal. May throw,
-/// to give up.
-using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
 /// Puts the weights of `shard` into `ops`' memory, in its compute type. Blocks until they are there. `source`
 /// may go afterwards (a table read where it lies keeps its owner). Throws what `progress` throws,

@@ -41,7 +41,7 @@ void run(int rounds) {
   std::printf("%s; heads of %lld filled up to %lld; weights %.1f MB, work memory %.1f MB\n",
               ops->description().c_str(), static_cast<long long>(config.head_dim()),
               static_cast<long long>(heads.head_dim),
-              1e-6 * static_cast<double>(tower.weights().size_bytes()),
+              1e-6 * static_cast<double>(tower.weights().memory.size_bytes()),
               1e-6 * static_cast<double>(VisionTower::size_bytes(config, *ops)));
 
   std::mt19937 generator(1);

@@ -170,7 +170,7 @@ TEST_CASE("A rank has a part for each cut that it works by, dealing before split
     require(deal.part != nullptr && split.part != nullptr, "two parts");
     require(deal.part->replica == rank.number() && deal.replicas.size() == 2, "its replica");
     require(split.part->replica == 0 && split.replicas.size() == 1, "its slice");
-    require(split.part->encoder->weights().buffers == deal.part->encoder->weights().buffers,
+    require(split.part->encoder->weights().memory.buffers == deal.part->encoder->weights().memory.buffers,
             "of the same memory");
     require(deal.delivery == nullptr && !deployment.delivers_as_computed(), "the host carries results");
   });

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <span>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "daemon/model/in_parts.h"
 #include "daemon/model/ltx/processor_tensors.h"
@@ -57,19 +56,17 @@ void take_apart(const ConstMatrixView& rows, const StateSizes& sizes, Range stat
       });
 }
 
-// Fills one buffer after another from the source.
 class Loader {
  public:
   Loader(const WeightSource& source, const ProcessorConfig& config, const StateSizes& sizes,
          const ProcessorShare& share, Ops& ops, int num_threads, const LoadProgress& progress)
-      : source_(source),
-        config_(config),
+      : config_(config),
         sizes_(sizes),
         share_(share),
         ops_(ops),
         num_threads_(num_threads),
-        progress_(progress),
-        total_bytes_(ProcessorWeights::size_bytes(config, sizes, share, ops.compute_dtype())) {}
+        filler_(source, ops, ProcessorWeights::size_bytes(config, sizes, share, ops.compute_dtype()),
+                progress) {}
 
   ProcessorWeights load() {
     ProcessorWeights weights;
@@ -80,8 +77,7 @@ class Loader {
       for (const Modality modality : kModalities)
         weights.connectors.push_back(load_connector(modality));
     }
-    weights.buffers = std::make_shared<const std::vector<Buffer>>(std::move(buffers_));
-    weights.source_bytes = source_bytes_;
+    weights.memory = filler_.finish();
     return weights;
   }
 
@@ -91,16 +87,16 @@ class Loader {
     if (!share_.states.empty())
       out.states = columns_of_states(projection_name(config_, projection, "weight"));
     if (share_.has_connectors && config_.variant == ProcessorVariant::kV2)
-      out.bias = whole(projection_name(config_, projection, "bias"));
+      out.bias = filler_.whole(projection_name(config_, projection, "bias"));
     return out;
   }
 
   std::vector<ConstTensorView> columns_of_states(const std::string& name) {
-    const HostTensor tensor = source_.tensor(name);
+    const HostTensor tensor = filler_.tensor(name);
     const ConstMatrixView from = tensor.view;
     const std::int64_t num_states = share_.states.size();
     const std::int64_t hidden_size = sizes_.hidden_size;
-    const TensorView all = make_buffer({num_states, from.rows, hidden_size});
+    const TensorView all = filler_.make_buffer({num_states, from.rows, hidden_size});
     const std::size_t row_bytes =
         static_cast<std::size_t>(num_states * hidden_size) * gemmad::size_bytes(from.dtype);
     const auto rows_at_once =
@@ -112,9 +108,10 @@ class Loader {
       take_apart(rows, sizes_, share_.states, num_threads_, piece.get());
       for (std::int64_t state = 0; state < num_states; ++state)
         upload_rows(rows_of(all, state, row, rows.rows), piece.get(), state, from.dtype);
-      source_.release({{rows.data, rows.dtype, {rows.rows, rows.columns}}, tensor.owner});
+      filler_.release({{rows.data, rows.dtype, {rows.rows, rows.columns}}, tensor.owner});
       const std::size_t elements = static_cast<std::size_t>(rows.rows * num_states * hidden_size);
-      advance(elements * gemmad::size_bytes(all.dtype), elements * gemmad::size_bytes(from.dtype));
+      filler_.count_taken(elements * gemmad::size_bytes(from.dtype));
+      filler_.advance(elements * gemmad::size_bytes(all.dtype));
     }
     std::vector<ConstTensorView> states;
     for (std::int64_t state = 0; state < num_states; ++state)
@@ -140,7 +137,7 @@ class Loader {
 
   ConnectorWeights load_connector(Modality modality) {
     ConnectorWeights out;
-    out.registers = whole(connector_prefix(modality) + "learnable_registers");
+    out.registers = filler_.whole(connector_prefix(modality) + "learnable_registers");
     for (std::int64_t block = 0; block < config_.connector(modality).num_layers; ++block)
       out.blocks.push_back(load_block(config_.connector(modality), block_prefix(modality, block)));
     return out;
@@ -150,30 +147,21 @@ class Loader {
     ConnectorBlock out;
     out.qkv = fused_heads(connector, prefix + "attn1.", ".weight");
     out.qkv_bias = fused_heads(connector, prefix + "attn1.", ".bias");
-    out.q_norm = whole(prefix + "attn1.q_norm.weight");
-    out.k_norm = whole(prefix + "attn1.k_norm.weight");
+    out.q_norm = filler_.whole(prefix + "attn1.q_norm.weight");
+    out.k_norm = filler_.whole(prefix + "attn1.k_norm.weight");
     if (config_.has_gates) {
-      out.gate = whole(prefix + "attn1.to_gate_logits.weight");
-      out.gate_bias = whole(prefix + "attn1.to_gate_logits.bias");
+      out.gate = filler_.whole(prefix + "attn1.to_gate_logits.weight");
+      out.gate_bias = filler_.whole(prefix + "attn1.to_gate_logits.bias");
     }
-    out.out = whole(prefix + "attn1.to_out.0.weight");
-    out.out_bias = whole(prefix + "attn1.to_out.0.bias");
-    out.up = whole(prefix + "ff.net.0.proj.weight");
-    out.down = whole(prefix + "ff.net.2.weight");
+    out.out = filler_.whole(prefix + "attn1.to_out.0.weight");
+    out.out_bias = filler_.whole(prefix + "attn1.to_out.0.bias");
+    out.up = filler_.whole(prefix + "ff.net.0.proj.weight");
+    out.down = filler_.whole(prefix + "ff.net.2.weight");
     if (config_.has_ffn_bias) {
-      out.up_bias = whole(prefix + "ff.net.0.proj.bias");
-      out.down_bias = whole(prefix + "ff.net.2.bias");
+      out.up_bias = filler_.whole(prefix + "ff.net.0.proj.bias");
+      out.down_bias = filler_.whole(prefix + "ff.net.2.bias");
     }
     return out;
-  }
-
-  ConstTensorView whole(const std::string& name) {
-    const HostTensor tensor = source_.tensor(name);
-    const TensorView all = make_buffer(tensor.view.shape);
-    ops_.upload(all, tensor.view, ops_.stream());
-    advance(all.size_bytes(), tensor.view.size_bytes());
-    source_.release(tensor);
-    return all;
   }
 
   /// Of each head: the rows (elements, of a bias) of its query, its key, its value.
@@ -181,15 +169,12 @@ class Loader {
                               const std::string& suffix) {
     std::vector<HostTensor> tensors;
     for (const char* part : {"to_q", "to_k", "to_v"})
-      tensors.push_back(source_.tensor(prefix + part + suffix));
+      tensors.push_back(filler_.tensor(prefix + part + suffix));
     const bool is_bias = tensors.front().view.shape.rank() == 1;
     // A head's part of a bias is taken for a row, so that it is contiguous.
     const std::int64_t rows_of_head = is_bias ? 1 : connector.head_dim;
     const std::int64_t columns = is_bias ? connector.head_dim : connector.width();
     std::vector<ConstMatrixView> parts;
-    std::uint64_t source_bytes = 0;
-    for (const HostTensor& tensor : tensors)
-      source_bytes += tensor.view.size_bytes();
     for (std::int64_t head = 0; head < connector.num_heads; ++head) {
       for (const HostTensor& tensor : tensors) {
         const ConstTensorView all{
@@ -198,51 +183,24 @@ class Loader {
       }
     }
     const std::int64_t num_rows = 3 * connector.num_heads * rows_of_head;
-    const TensorView fused = make_buffer({num_rows, columns});
-    ops_.upload_stack(fused, parts, ops_.stream());
-    advance(fused.size_bytes(), source_bytes);
+    const TensorView fused = filler_.put_stack({num_rows, columns}, parts);
     for (const HostTensor& tensor : tensors)
-      source_.release(tensor);
+      filler_.release_whole(tensor);
     return is_bias ? ConstTensorView{fused.data, fused.dtype, {num_rows * columns}} : fused;
   }
 
-  TensorView make_buffer(const Shape& shape) {
-    const DType dtype = ops_.compute_dtype();
-    const std::size_t size_bytes = TensorView{nullptr, dtype, shape}.size_bytes();
-    return buffers_.emplace_back(ops_.memory(), size_bytes).view(dtype, shape);
-  }
-
-  void advance(std::uint64_t device_bytes, std::uint64_t source_bytes) {
-    done_bytes_ += device_bytes;
-    source_bytes_ += source_bytes;
-    if (progress_) progress_(done_bytes_, total_bytes_);
-  }
-
-  const WeightSource& source_;
   const ProcessorConfig& config_;
   const StateSizes& sizes_;
   const ProcessorShare& share_;
   Ops& ops_;
   int num_threads_;
-  const LoadProgress& progress_;
-  std::vector<Buffer> buffers_;
-  std::uint64_t total_bytes_;
-  std::uint64_t done_bytes_ = 0;
-  std::uint64_t source_bytes_ = 0;
+  WeightFiller filler_;
 };
 
 }  // namespace
 
 ProcessorShare whole_processor(const StateSizes& states) {
   return {{0, states.num_states}, true};
-}
-
-std::uint64_t ProcessorWeights::size_bytes() const {
-  std::uint64_t total = 0;
-  if (!buffers) return total;
-  for (const Buffer& buffer : *buffers)
-    total += buffer.size_bytes();
-  return total;
 }
 
 std::uint64_t ProcessorWeights::size_bytes(const ProcessorConfig& config, const StateSizes& states,
@@ -262,9 +220,7 @@ std::uint64_t ProcessorWeights::size_bytes(const ProcessorConfig& config, const 
 ProcessorWeights load_processor_weights(const WeightSource& source, const ProcessorConfig& config,
                                         const StateSizes& states, const ProcessorShare& share, Ops& ops,
                                         int num_threads, const LoadProgress& progress) {
-  ProcessorWeights weights = Loader(source, config, states, share, ops, num_threads, progress).load();
-  ops.synchronize(ops.stream());
-  return weights;
+  return Loader(source, config, states, share, ops, num_threads, progress).load();
 }
 
 }  // namespace gemmad

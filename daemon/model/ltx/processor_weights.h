@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "comm/shard_plan.h"
 #include "config/processor_config.h"
-#include "daemon/model/text_weights.h"
+#include "daemon/model/weight_filler.h"
 #include "daemon/model/weight_source.h"
 #include "kernels/ops.h"
 
@@ -25,7 +24,7 @@ struct ProcessorShare {
 /// The share that is the whole processor.
 ProcessorShare whole_processor(const StateSizes& states);
 
-// Views into ProcessorWeights::buffers, of the compute type.
+// Views into ProcessorWeights::memory, of the compute type.
 
 struct ProjectionWeights {
   std::vector<ConstTensorView> states;  // [C, D] for each hidden state of the share
@@ -52,20 +51,17 @@ struct ConnectorWeights {
   std::vector<ConnectorBlock> blocks;
 };
 
-/// Copies share the buffers, which live as long as the last of them.
+/// Copies share its memory.
 struct ProcessorWeights {
   ProcessorShare share;
   std::vector<ProjectionWeights> projections;  // V1: one; V2: video, audio
   std::vector<ConnectorWeights> connectors;    // video, audio; none in shares without connectors
-  std::shared_ptr<const std::vector<Buffer>> buffers;
-  std::uint64_t source_bytes = 0;  // taken from the source
+  WeightMemory memory;
 
   const ConnectorWeights& connector(Modality modality) const {
     return connectors.at(static_cast<std::size_t>(modality));
   }
-  /// Bytes of device memory.
-  std::uint64_t size_bytes() const;
-  /// What size_bytes() will be, before there are any.
+  /// Bytes of device memory that there will be.
   static std::uint64_t size_bytes(const ProcessorConfig& config, const StateSizes& states,
                                   const ProcessorShare& share, DType compute_dtype);
 };

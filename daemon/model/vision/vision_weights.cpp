@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "daemon/model/vision/vision_tensors.h"
 
@@ -55,92 +54,80 @@ HostMatrix transposed(const ConstTensorView& from) {
   return to;
 }
 
-// Fills one buffer after another from the source.
 class Loader {
  public:
   Loader(const WeightSource& source, const VisionConfig& config, const HeadLayout& heads, Ops& ops,
          const LoadProgress& progress)
-      : source_(source),
-        config_(config),
+      : config_(config),
         heads_(heads),
-        ops_(ops),
-        progress_(progress),
-        total_bytes_(VisionWeights::size_bytes(config, heads, ops.compute_dtype())) {}
+        filler_(source, ops, VisionWeights::size_bytes(config, heads, ops.compute_dtype()), progress) {}
 
   VisionWeights load() {
     VisionWeights weights;
     weights.heads = heads_;
     weights.patch = patch("vision_tower.embeddings.patch_embedding.weight");
-    weights.patch_bias = whole("vision_tower.embeddings.patch_embedding.bias");
-    weights.positions = whole("vision_tower.embeddings.position_embedding.weight");
+    weights.patch_bias = filler_.whole("vision_tower.embeddings.patch_embedding.bias");
+    weights.positions = filler_.whole("vision_tower.embeddings.position_embedding.weight");
     for (std::int64_t layer = 0; layer < config_.num_layers; ++layer)
       weights.layers.push_back(load_layer(vision_layer_prefix(layer)));
-    weights.last_norm = whole("vision_tower.post_layernorm.weight");
-    weights.last_norm_bias = whole("vision_tower.post_layernorm.bias");
-    weights.projector_norm = whole("multi_modal_projector.mm_soft_emb_norm.weight");
+    weights.last_norm = filler_.whole("vision_tower.post_layernorm.weight");
+    weights.last_norm_bias = filler_.whole("vision_tower.post_layernorm.bias");
+    weights.projector_norm = filler_.whole("multi_modal_projector.mm_soft_emb_norm.weight");
     weights.projector = projector("multi_modal_projector.mm_input_projection_weight");
-    weights.buffers = std::make_shared<const std::vector<Buffer>>(std::move(buffers_));
-    weights.source_bytes = source_bytes_;
+    weights.memory = filler_.finish();
     return weights;
   }
 
  private:
   VisionLayer load_layer(const std::string& prefix) {
     VisionLayer out;
-    out.norm1 = whole(prefix + "layer_norm1.weight");
-    out.norm1_bias = whole(prefix + "layer_norm1.bias");
+    out.norm1 = filler_.whole(prefix + "layer_norm1.weight");
+    out.norm1_bias = filler_.whole(prefix + "layer_norm1.bias");
     out.qkv = fused_heads(prefix + "self_attn.", ".weight");
     out.qkv_bias = fused_heads(prefix + "self_attn.", ".bias");
     out.out = out_projection(prefix + "self_attn.out_proj.weight");
-    out.out_bias = whole(prefix + "self_attn.out_proj.bias");
-    out.norm2 = whole(prefix + "layer_norm2.weight");
-    out.norm2_bias = whole(prefix + "layer_norm2.bias");
-    out.up = whole(prefix + "mlp.fc1.weight");
-    out.up_bias = whole(prefix + "mlp.fc1.bias");
-    out.down = whole(prefix + "mlp.fc2.weight");
-    out.down_bias = whole(prefix + "mlp.fc2.bias");
+    out.out_bias = filler_.whole(prefix + "self_attn.out_proj.bias");
+    out.norm2 = filler_.whole(prefix + "layer_norm2.weight");
+    out.norm2_bias = filler_.whole(prefix + "layer_norm2.bias");
+    out.up = filler_.whole(prefix + "mlp.fc1.weight");
+    out.up_bias = filler_.whole(prefix + "mlp.fc1.bias");
+    out.down = filler_.whole(prefix + "mlp.fc2.weight");
+    out.down_bias = filler_.whole(prefix + "mlp.fc2.bias");
     return out;
   }
 
-  ConstTensorView whole(const std::string& name) {
-    const HostTensor tensor = source_.tensor(name);
-    const ConstTensorView there = put(tensor.view);
-    finish(tensor);
-    return there;
-  }
-
   ConstTensorView patch(const std::string& name) {
-    const HostTensor tensor = source_.tensor(name);
+    const HostTensor tensor = filler_.tensor(name);
     const HostMatrix padded = with_padded_rows(tensor.view, config_.hidden_size, config_.patch_width(),
                                                padded_patch_width(config_));
-    const ConstTensorView there = put(padded.view());
-    finish(tensor);
+    const ConstTensorView there = filler_.put(padded.view());
+    filler_.release_whole(tensor);
     return there;
   }
 
   ConstTensorView projector(const std::string& name) {
-    const HostTensor tensor = source_.tensor(name);
-    const ConstTensorView there = put(transposed(tensor.view).view());
-    finish(tensor);
+    const HostTensor tensor = filler_.tensor(name);
+    const ConstTensorView there = filler_.put(transposed(tensor.view).view());
+    filler_.release_whole(tensor);
     return there;
   }
 
   /// [C, C], the columns of each head filled up.
   ConstTensorView out_projection(const std::string& name) {
-    const HostTensor tensor = source_.tensor(name);
+    const HostTensor tensor = filler_.tensor(name);
     const HostMatrix padded = with_padded_rows(tensor.view, config_.hidden_size * config_.num_heads,
                                                config_.head_dim(), heads_.head_dim);
-    ConstTensorView there = put(padded.view());
+    ConstTensorView there = filler_.put(padded.view());
     there.shape = {config_.hidden_size, heads_.q_width()};
-    finish(tensor);
+    filler_.release_whole(tensor);
     return there;
   }
 
   /// Of each head: the rows (elements, of a bias) of its query, its key, its value, each filled up.
   ConstTensorView fused_heads(const std::string& prefix, const std::string& suffix) {
-    const std::array<HostTensor, 3> tensors = {source_.tensor(prefix + "q_proj" + suffix),
-                                               source_.tensor(prefix + "k_proj" + suffix),
-                                               source_.tensor(prefix + "v_proj" + suffix)};
+    const std::array<HostTensor, 3> tensors = {filler_.tensor(prefix + "q_proj" + suffix),
+                                               filler_.tensor(prefix + "k_proj" + suffix),
+                                               filler_.tensor(prefix + "v_proj" + suffix)};
     const bool is_bias = tensors[0].view.shape.rank() == 1;
     const std::int64_t columns = is_bias ? 1 : config_.hidden_size;
     const std::int64_t rows = config_.head_dim();
@@ -153,42 +140,15 @@ class Loader {
         if (heads_.head_dim > rows) parts.push_back(zeros.view());
       }
     }
-    const TensorView fused = make_buffer({heads_.qkv_width(), columns});
-    ops_.upload_stack(fused, parts, ops_.stream());
+    const TensorView fused = filler_.put_stack({heads_.qkv_width(), columns}, parts);
     for (const HostTensor& tensor : tensors)
-      finish(tensor);
+      filler_.release_whole(tensor);
     return is_bias ? ConstTensorView{fused.data, fused.dtype, {heads_.qkv_width()}} : fused;
   }
 
-  ConstTensorView put(const ConstTensorView& host) {
-    const TensorView there = make_buffer(host.shape);
-    ops_.upload(there, host, ops_.stream());
-    return there;
-  }
-
-  TensorView make_buffer(const Shape& shape) {
-    const DType dtype = ops_.compute_dtype();
-    const std::size_t size_bytes = TensorView{nullptr, dtype, shape}.size_bytes();
-    done_bytes_ += size_bytes;
-    return buffers_.emplace_back(ops_.memory(), size_bytes).view(dtype, shape);
-  }
-
-  /// All of it has been put where it belongs.
-  void finish(const HostTensor& tensor) {
-    source_bytes_ += tensor.view.size_bytes();
-    source_.release(tensor);
-    if (progress_) progress_(done_bytes_, total_bytes_);
-  }
-
-  const WeightSource& source_;
   const VisionConfig& config_;
   const HeadLayout& heads_;
-  Ops& ops_;
-  const LoadProgress& progress_;
-  std::vector<Buffer> buffers_;
-  std::uint64_t total_bytes_;
-  std::uint64_t done_bytes_ = 0;
-  std::uint64_t source_bytes_ = 0;
+  WeightFiller filler_;
 };
 
 }  // namespace
@@ -199,14 +159,6 @@ HeadLayout vision_heads(const VisionConfig& config, const Device& device) {
 
 std::int64_t padded_patch_width(const VisionConfig& config) {
   return (config.patch_width() + 7) / 8 * 8;
-}
-
-std::uint64_t VisionWeights::size_bytes() const {
-  std::uint64_t total = 0;
-  if (!buffers) return total;
-  for (const Buffer& buffer : *buffers)
-    total += buffer.size_bytes();
-  return total;
 }
 
 std::uint64_t VisionWeights::size_bytes(const VisionConfig& config, const HeadLayout& heads,
@@ -222,9 +174,7 @@ std::uint64_t VisionWeights::size_bytes(const VisionConfig& config, const HeadLa
 
 VisionWeights load_vision_weights(const WeightSource& source, const VisionConfig& config,
                                   const HeadLayout& heads, Ops& ops, const LoadProgress& progress) {
-  VisionWeights weights = Loader(source, config, heads, ops, progress).load();
-  ops.synchronize(ops.stream());
-  return weights;
+  return Loader(source, config, heads, ops, progress).load();
 }
 
 }  // namespace gemmad

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "config/vision_config.h"
-#include "daemon/model/text_weights.h"
+#include "daemon/model/weight_filler.h"
 #include "daemon/model/weight_source.h"
 #include "kernels/ops.h"
 
@@ -20,7 +19,7 @@ HeadLayout vision_heads(const VisionConfig& config, const Device& device);
 /// products are best at.
 std::int64_t padded_patch_width(const VisionConfig& config);
 
-// Views into VisionWeights::buffers, of the compute type.
+// Views into VisionWeights::memory, of the compute type.
 
 struct VisionLayer {
   ConstTensorView norm1;       // [C]
@@ -37,7 +36,7 @@ struct VisionLayer {
   ConstTensorView down_bias;   // [C]
 };
 
-/// Copies share the buffers, which live as long as the last of them.
+/// Copies share its memory.
 struct VisionWeights {
   HeadLayout heads;            // S may be more than the config's
   ConstTensorView patch;       // [C, padded_patch_width]
@@ -48,12 +47,9 @@ struct VisionWeights {
   ConstTensorView last_norm_bias;  // [C]
   ConstTensorView projector_norm;  // [C]
   ConstTensorView projector;       // [D, C]
-  std::shared_ptr<const std::vector<Buffer>> buffers;
-  std::uint64_t source_bytes = 0;  // taken from the source
+  WeightMemory memory;
 
-  /// Bytes of device memory.
-  std::uint64_t size_bytes() const;
-  /// What size_bytes() will be, before there are any.
+  /// Bytes of device memory that there will be.
   static std::uint64_t size_bytes(const VisionConfig& config, const HeadLayout& heads, DType compute_dtype);
 };
 

@@ -57,8 +57,8 @@ TEST_CASE("A slice takes no memory of its own") {
   const TextWeights whole =
       load_text_weights(*model.source, model.config, whole_model(model.config, 0), *ops, {});
   const Shard shard = replica_of(model, Strategy::kTensor, 3).shards.at(1);
-  CHECK(slice_of(whole, model.config, shard).buffers == whole.buffers);
-  CHECK(first_layers(whole, 2).buffers == whole.buffers);
+  CHECK(slice_of(whole, model.config, shard).memory.buffers == whole.memory.buffers);
+  CHECK(first_layers(whole, 2).memory.buffers == whole.memory.buffers);
 }
 
 TEST_CASE("A shard allocates just the elements that shard_size tells") {
@@ -97,7 +97,7 @@ TEST_CASE("Stages together take the whole model from its source, each byte once"
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
   std::uint64_t source_bytes = 0;
   for (const Shard& shard : replica_of(model, Strategy::kLayer, 3).shards)
-    source_bytes += load_text_weights(*model.source, model.config, shard, *ops, {}).source_bytes;
+    source_bytes += load_text_weights(*model.source, model.config, shard, *ops, {}).memory.source_bytes;
   CHECK(source_bytes == model.source->size_bytes());
 }
 

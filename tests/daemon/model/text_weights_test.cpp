@@ -138,7 +138,7 @@ TEST_CASE("The whole model is taken from its source once") {
   CAPTURE(model);
   const ModelFiles files = open_model(model_folder(model));
   const std::unique_ptr<Ops> ops = make_cpu_ops(1);
-  CHECK(load_whole(files, *ops).source_bytes == files.checkpoint()->size_bytes());
+  CHECK(load_whole(files, *ops).memory.source_bytes == files.checkpoint()->size_bytes());
 }
 
 TEST_CASE("Weights in F32 and F16, at odd addresses, give the same states as in BF16") {

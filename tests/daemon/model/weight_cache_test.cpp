@@ -188,10 +188,10 @@ TEST_CASE("A model loaded from the cache has the same weights as one from the fi
   const Shard shard = whole_model(files.config(), 0);
   const TextWeights a = load_text_weights(*files.checkpoint(), files.config(), shard, *ops, {});
   const TextWeights b = load_text_weights(filled.cache, files.config(), shard, *ops, {});
-  REQUIRE(a.buffers->size() == b.buffers->size());
-  for (std::size_t i = 0; i < a.buffers->size(); ++i) {
-    const Buffer& x = a.buffers->at(i);
-    const Buffer& y = b.buffers->at(i);
+  REQUIRE(a.memory.buffers->size() == b.memory.buffers->size());
+  for (std::size_t i = 0; i < a.memory.buffers->size(); ++i) {
+    const Buffer& x = a.memory.buffers->at(i);
+    const Buffer& y = b.memory.buffers->at(i);
     REQUIRE(x.size_bytes() == y.size_bytes());
     CHECK(std::memcmp(x.data(), y.data(), x.size_bytes()) == 0);
   }

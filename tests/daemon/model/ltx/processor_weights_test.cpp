@@ -146,11 +146,11 @@ TEST_CASE("The bytes of weights and workspace are known before they are there") 
                                  total = total_bytes;
                                });
     const std::uint64_t expected = ProcessorWeights::size_bytes(files.config(), kSizes, share, DType::kF32);
-    CHECK(weights.size_bytes() == expected);
+    CHECK(weights.memory.size_bytes() == expected);
     CHECK(limit.used_bytes - before == expected);
     CHECK(last == total);
     if (expected > 0) CHECK(total == expected);
-    CHECK(weights.source_bytes == expected / 2);  // BF16
+    CHECK(weights.memory.source_bytes == expected / 2);  // BF16
   }
   const ProcessorLimits limits{300, 2, 256};
   const std::size_t before = limit.used_bytes;

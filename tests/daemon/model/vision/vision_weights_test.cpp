@@ -105,11 +105,11 @@ TEST_CASE("The bytes of weights are known before they are there") {
                                                       total = total_bytes;
                                                     });
   const std::uint64_t expected = VisionWeights::size_bytes(files.config(), heads, DType::kF32);
-  CHECK(weights.size_bytes() == expected);
+  CHECK(weights.memory.size_bytes() == expected);
   CHECK(limit.used_bytes == expected);
   CHECK(last == expected);
   CHECK(total == expected);
-  CHECK(weights.source_bytes == files.size_bytes());
+  CHECK(weights.memory.source_bytes == files.size_bytes());
 }
 
 TEST_CASE("The published tower takes the bytes that it is known for") {
