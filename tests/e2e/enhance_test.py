@@ -273,7 +273,7 @@ class Running(EndlessTestCase):
 
     def test_a_deadline_ends_it_while_it_runs_and_while_it_waits(self):
         for _ in range(SLOTS + 1):
-            client, number = self.begin(**ENDLESS, deadline_ms=150)
+            client, number = self.begin(**ENDLESS, deadline_ms=500)
             self.assert_refused(read_replies(client, 1)[number], "deadline", "tokens")
         for i in range(SLOTS):
             self.begin(f"dog {i}", **ENDLESS)

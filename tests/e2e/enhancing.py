@@ -13,8 +13,8 @@ GOLDEN = json.loads((TINY / "golden-enhance.json").read_text())["t2v"]
 # gemmad's own system prompts have hundreds of tokens.
 SHORT = {"system_prompt": "Be vivid."}
 GREEDY = {**SHORT, "greedy": True, "clean": False}
-# In an endless model: tokens until something ends it, as many as the context has room for, and no circles.
-ENDLESS = {**SHORT, "temperature": 100.0, "top_k": 4, "seed": 3, "stream": True}
+# In an endless model: tokens for seconds, until something ends it, and no circles.
+ENDLESS = {**SHORT, "max_new_tokens": 3000, "temperature": 100.0, "top_k": 4, "seed": 3, "stream": True}
 END_TOKENS = (1, 504)  # <eos> and <end_of_turn> of the tiny models
 
 

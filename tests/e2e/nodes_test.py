@@ -117,7 +117,7 @@ class ShortOfSpace(NodesTestCase):
         self.connect_reader(rank).take(job)
 
     def assert_no_space(self):
-        self.assert_refused(self.connect().call("encode", **LARGE, deadline_ms=150), "buffers_exhausted")
+        self.assert_refused(self.connect().call("encode", **LARGE, deadline_ms=500), "buffers_exhausted")
 
     def check(self, visits, **fields):
         """Needs so many visits on each node, and not one less."""

@@ -219,7 +219,7 @@ class SmallSegment(ReaderTestCase):
         os.close(ready)
         poll(lambda: self.segment()["leases"] == 2, "rank 0 knows of both leases")
         self.assertEqual(self.segment()["leased_bytes"], 2 * RESULT_BYTES)
-        self.assert_refused(self.connect().call("encode", prompts=[PROMPT], layers=[8], deadline_ms=100), "buffers_exhausted")
+        self.assert_refused(self.connect().call("encode", prompts=[PROMPT], layers=[8], deadline_ms=700), "buffers_exhausted")
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         self.take_and_leave()
@@ -246,7 +246,10 @@ class UnreadResults(ReaderTestCase):
 
     def test_a_leased_result_outlives_its_time(self):
         reader = self.connect_reader()
-        lease = self.acquire(reader, job=self.encode())
+        reader.client.send_request("acquire", name="held", deadline_ms=60000)  # before it is there: it expires soon
+        self.encode(name="held")
+        lease = reader.client.read_reply()
+        self.assertTrue(lease["ok"], lease)
         content = reader.tensors(lease)
         poll(lambda: self.segment(1)["used_bytes"] == 0, "it expires where nobody reads")
         self.assertEqual(self.segment(0)["used_bytes"], RESULT_BYTES)
