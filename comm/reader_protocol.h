@@ -24,7 +24,6 @@
 namespace gemmad {
 
 constexpr int kReaderProtocolVersion = 1;
-constexpr std::size_t kMaxResultNameBytes = 256;
 constexpr std::chrono::milliseconds kDefaultAcquireDeadline{60'000};
 constexpr std::chrono::milliseconds kMaxAcquireDeadline{24 * 3600 * 1000};
 

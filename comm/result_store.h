@@ -60,6 +60,8 @@ enum class ReserveVerdict : std::uint8_t {
 using LeaseId = std::uint64_t;
 /// A reader's connection, as the endpoint numbers them.
 using ConnectionId = std::uint64_t;
+/// Of the names that requests give to results.
+inline constexpr std::size_t kMaxResultNameBytes = 128;
 /// What readers ask by: the job's id, or the name that its request carried.
 using ResultKey = std::variant<JobId, std::string>;
 

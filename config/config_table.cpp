@@ -43,7 +43,8 @@ constexpr std::int64_t kMaxSeed = (std::int64_t{1} << 53) - 1;
 // A Unix socket's address holds 107 bytes, and a rank's reader socket adds ".reader-9999" to this one:
 // hence 95.
 constexpr ConfigRow kRows[] = {
-    {"model", PathField{&C::model, 4096}, "", kFixed, "Hugging Face model directory; needed to run"},
+    {"model", PathField{&C::model, 4096}, "", kFixed,
+     "Hugging Face model directory; needed, but with weights random and a preset"},
     {"weights", enum_field<&C::weights>(kWeightsNames), "", kFixed,
      "files: the model's; random: made up, for benchmarks: of model's directory config.json is read, and "
      "tokenizer.json where there is one"},
@@ -71,7 +72,7 @@ constexpr ConfigRow kRows[] = {
      "node: the model is read once into memory that the node's ranks share; none: from its files whenever "
      "needed"},
     {"device", enum_field<&C::device>(kDeviceNames), "", kFixed,
-     "where the ranks compute; auto takes the GPU when this build has one"},
+     "where the ranks compute; auto takes GPUs where there is one for every rank"},
     {"socket", PathField{&C::socket, 95}, "", kFixed,
      "control socket; empty is $XDG_RUNTIME_DIR/gemmad/control.sock, or /tmp/gemmad-UID/control.sock without "
      "it"},
@@ -247,6 +248,8 @@ void set_value(const ConfigRow& row, DaemonConfig& config, const json& value,
 json value_from_text(const ConfigRow& row, std::string_view text) {
   if (std::holds_alternative<IntegerField>(row.field)) return integer_or_text(text);
   if (std::holds_alternative<IntegerListField>(row.field)) {
+    // As in a file, too.
+    if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
     json items = json::array();
     if (text.empty()) return items;
     for (;;) {

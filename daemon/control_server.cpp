@@ -329,7 +329,8 @@ void ControlServer::begin_drain() {
 
 void ControlServer::go_on_draining() {
   if (Clock::now() >= *drain_deadline_) {
-    const std::string message = "the daemon stopped before this request had its turn";
+    const std::string message = "the daemon stops, and drain_ms (" + std::to_string(facts_.config.drain_ms) +
+                                ") was over before this was done";
     enhancements_.end_all("shutting_down", message);
     encodes_.end_waiting("shutting_down", message);
     // A job that ran may be put back yet.

@@ -1,5 +1,7 @@
 #include "daemon/encode_desk.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -62,8 +64,10 @@ void EncodeDesk::answer_failure(JobId job, const std::string& code, const std::s
 }
 
 void EncodeDesk::answer_expired() {
-  for (const QueuedJob& job : parts_.queue.take_expired(Clock::now()))
+  for (const QueuedJob& job : parts_.queue.take_expired(Clock::now())) {
+    spdlog::warn("job {} failed: {}: {}", job.job.id, job.expiry_code, job.expiry_message);
     answer_failure(job.job.id, job.expiry_code, job.expiry_message);
+  }
 }
 
 void EncodeDesk::end_waiting(const std::string& code, const std::string& message) {

@@ -16,9 +16,14 @@ constexpr std::int64_t kMostRows = 512;
 }  // namespace
 
 void GeneratingModel::choose(const Tokenizer* encoder_tokenizer, int rank, int num_ranks) {
+  if (settings_.enhance_rank >= num_ranks) {
+    throw std::runtime_error("enhance.rank is " + std::to_string(settings_.enhance_rank) +
+                             "; the ranks are 0 to " + std::to_string(num_ranks - 1));
+  }
   tokenizer_ = encoder_tokenizer;
   if (rank == 0) system_prompts_ = load_system_prompts(settings_);
   choose_separate(rank, num_ranks);
+  if (rank == 0 && tokenizer_ != nullptr) check_system_prompts(system_prompts_, settings_, *tokenizer_);
   if (rank == 0 && !model().no_vision.empty())
     spdlog::info("prompts are enhanced without images: {}", model().no_vision);
 }

@@ -22,8 +22,8 @@ class GeneratingModel {
 
   /// Looks at a separate model's files, and on rank 0 reads its tokenizer and the system prompts.
   /// `encoder_tokenizer`, null but on rank 0 of a model that has one, must outlive this. Blocks on
-  /// the disk. Throws ConfigError for a system prompt, std::runtime_error for a separate model that cannot be
-  /// read or laid out over `num_ranks` ranks.
+  /// the disk. Throws ConfigError for a system prompt, std::runtime_error for enhance.rank beyond
+  /// `num_ranks`, and for a separate model that cannot be read or laid out over them.
   void choose(const Tokenizer* encoder_tokenizer, int rank, int num_ranks);
 
   /// False where there is no tokenizer: a model made up without files.

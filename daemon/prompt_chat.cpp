@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/config_error.h"
 #include "config/strict_json.h"
 #include "daemon/image/base64.h"
 #include "daemon/image/decode_image.h"
@@ -79,6 +80,27 @@ struct Chat {
 SystemPrompts load_system_prompts(const DaemonConfig& settings) {
   return {system_prompt(settings.enhance_system_prompt, false),
           system_prompt(settings.enhance_system_prompt_image, true)};
+}
+
+void check_system_prompts(const SystemPrompts& prompts, const DaemonConfig& settings,
+                          const Tokenizer& tokenizer) {
+  const auto check = [&](const char* key, const std::string& file, const std::string& text) {
+    if (file.empty()) return;
+    std::size_t num_tokens = 0;
+    try {
+      num_tokens = enhance_prompt(tokenizer, text, "", nullptr).ids.size();
+    } catch (const TokenizerError& error) {
+      throw ConfigError::at_key(file, key, error.what());
+    }
+    if (static_cast<std::int64_t>(num_tokens) >= settings.enhance_context) {
+      throw ConfigError::at_key(file, key,
+                                "has " + std::to_string(num_tokens) + " tokens with the chat template, and " +
+                                    "enhance.context is " + std::to_string(settings.enhance_context) +
+                                    ": no prompt would have room; shorten it, or raise that");
+    }
+  };
+  check("enhance.system_prompt", settings.enhance_system_prompt, prompts.text);
+  check("enhance.system_prompt_image", settings.enhance_system_prompt_image, prompts.image);
 }
 
 RenderPrompt make_prompt_chat(const Tokenizer& tokenizer, std::int64_t vocab_size,

@@ -22,6 +22,11 @@ struct SystemPrompts {
 /// ConfigError for a file that cannot be read, is longer than 64 KiB or is not UTF-8.
 SystemPrompts load_system_prompts(const DaemonConfig& settings);
 
+/// Whether every request could be answered with the files that the settings name. Throws ConfigError, naming
+/// key and file, for one that holds a control token of the tokenizer, or leaves no room in enhance.context.
+void check_system_prompts(const SystemPrompts& prompts, const DaemonConfig& settings,
+                          const Tokenizer& tokenizer);
+
 /// Renders prompts for a model with `tokenizer`, which must outlive the result, ids below `vocab_size` and,
 /// where `vision` is there, eyes. Any number of threads may call it at once. See RenderPrompt; codes:
 /// "bad_text", "bad_image", "no_vision", "bad_token".

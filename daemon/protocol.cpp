@@ -236,7 +236,7 @@ constexpr std::array kOps = {
           "base64 of a PNG or JPEG}"},
     OpRow{"tokenize", parse_tokenize, "texts: [text], as_prompts: strip, one BOS and cut, as encode does"},
     OpRow{"info", parse_plain<InfoRequest>, "what is loaded and how"},
-    OpRow{"health", parse_plain<HealthRequest>, "the live state of every rank"},
+    OpRow{"health", parse_plain<HealthRequest>, "what rank 0 last heard of every rank, and when"},
     OpRow{"metrics", parse_plain<MetricsRequest>, "counters in Prometheus' text format"},
     OpRow{
         "cancel", parse_cancel,

@@ -7,12 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "comm/result_store.h"
 #include "daemon/json_fields.h"
 #include "daemon/protocol.h"
 
 namespace gemmad {
 
-inline constexpr std::size_t kMaxNameBytes = 128;
+inline constexpr std::size_t kMaxNameBytes = kMaxResultNameBytes;
 
 /// A field that programs can react to: its code is not "bad_request".
 class RefusedField : public FieldError {

@@ -22,13 +22,17 @@ JobFailure failure_of(Verdict verdict, const std::string& name, std::uint64_t si
       std::to_string(size_bytes) + " bytes in segments of " + std::to_string(segment_bytes);
   switch (verdict) {
     case Verdict::kNoSpace:
-      return {"buffers_exhausted", "readers hold the space that this result needs: " + sizes +
-                                       "; release results, or raise segment_mib"};
+      return {
+          "buffers_exhausted",
+          "the space that this result needs holds others that are leased, or that nobody has come for yet: " +
+              sizes + "; release or read results, shorten result_ttl_ms, or raise segment_mib"};
     case Verdict::kTooLarge:
       return {"result_too_large", "this result can never fit: " + sizes +
                                       "; ask for fewer prompts or layers, or raise segment_mib"};
     case Verdict::kNameInUse:
-      return {"name_in_use", "a result named '" + name + "' still waits for its readers"};
+      return {"name_in_use", "a result named '" + name +
+                                 "' still waits for readers, on one rank at least; it goes when they have "
+                                 "come, or after result_ttl_ms"};
     case Verdict::kReserved:
     case Verdict::kInternal:
       break;

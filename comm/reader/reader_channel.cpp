@@ -75,6 +75,10 @@ ReaderChannel ReaderChannel::connect(const std::string& path, TimePoint deadline
     }
     const int error = errno;
     const bool may_come = error == ENOENT || error == ECONNREFUSED || error == EAGAIN || error == EINTR;
+    if (error == EACCES) {
+      throw ReaderError("connect", "reader socket " + path + ": " + system_text(error) +
+                                       "; only the user that runs gemmad, and root, may read");
+    }
     if (!may_come || Clock::now() >= deadline) {
       throw ReaderError("connect", "nothing serves reader socket " + path + ": " + system_text(error));
     }

@@ -50,13 +50,16 @@ ControlClient ControlClient::connect(const std::string& socket, std::chrono::dur
       ControlClient client(connect_to(socket));
       const std::chrono::duration<double> left = deadline - Clock::now();
       set_receive_timeout(client.socket_.get(), std::max(left, kAnswersWithin));
-      if (client.call({{"op", "health"}}).value("ok", false)) {
+      const nlohmann::json reply = client.call({{"op", "health"}});
+      if (reply.value("ok", false)) {
         set_receive_timeout(client.socket_.get(), {});
         return client;
       }
-      reason = "the daemon does not report its health";
+      reason = "the daemon refuses: " + text_of(reply.at("error"));
     } catch (const SystemError& error) {
       reason = error.what();
+      if (error.code() == std::errc::permission_denied)
+        throw ClientError(reason + "; only the user that runs gemmad, and root, may talk to it");
     } catch (const ClientError& error) {
       reason = error.what();
     }
@@ -127,6 +130,10 @@ std::string ControlClient::receive_line() {
     if (size <= 0) throw ClientError("the daemon went away before it answered");
     received_.append(buffer.data(), static_cast<std::size_t>(size));
   }
+}
+
+std::string text_of(const nlohmann::json& error) {
+  return error.at("code").get<std::string>() + ": " + error.at("message").get<std::string>();
 }
 
 }  // namespace gemmad

@@ -48,4 +48,7 @@ class ControlClient {
   int next_id_ = 1;
 };
 
+/// A refusal for people: "code: message". `error`: of a reply or a prompt.
+std::string text_of(const nlohmann::json& error);
+
 }  // namespace gemmad

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "comm/reader/gemmad_reader.h"
 #include "daemon/ctl/commands.h"
 #include "daemon/ctl/encode_fields.h"
 #include "daemon/ctl/enhance/enhance_fields.h"
+#include "daemon/ctl/local_ranks.h"
 #include "daemon/ctl/read_json_file.h"
 #include "daemon/ctl/safetensors_writer.h"
 
@@ -90,8 +92,7 @@ void print_table(const json& request, const json& reply, const std::string& save
     const json& prompt = reply["prompts"][i];
     const std::string label = shortened(prompt_label(request["prompts"][i]), 40);
     if (prompt["status"] != "ok") {
-      std::printf("%3zu  %s  %s: %s\n", i, label.c_str(), prompt["error"]["code"].get<std::string>().c_str(),
-                  prompt["error"]["message"].get<std::string>().c_str());
+      std::printf("%3zu  %s  %s\n", i, label.c_str(), text_of(prompt["error"]).c_str());
       continue;
     }
     std::printf("%3zu  %s  %6d  %-9s  %-18s  %10s  %s\n", i, label.c_str(), prompt["tokens"].get<int>(),
@@ -105,24 +106,55 @@ bool everything_delivered(const json& reply) {
                      [](const json& prompt) { return prompt["status"] == "ok"; });
 }
 
+/// The ranks that can be read here, `options.rank` first. Throws CtlUsageError when that is none of them.
+std::vector<LocalRank> ranks_to_read(ControlClient& client, const CtlOptions& options) {
+  std::vector<LocalRank> ranks = local_ranks(client.call({{"op", "info"}})).ranks;
+  const auto first = std::find_if(ranks.begin(), ranks.end(),
+                                  [&](const LocalRank& rank) { return rank.rank == options.rank; });
+  if (first == ranks.end()) {
+    throw CtlUsageError("--rank is " + std::to_string(options.rank) + "; the ranks of this host are 0 to " +
+                        std::to_string(ranks.back().rank));
+  }
+  std::iter_swap(ranks.begin(), first);
+  return ranks;
+}
+
+Reader::Result read(const LocalRank& rank, std::uint64_t job) {
+  return Reader::connect(rank.reader_socket, kReaderTimeout).acquire(job, kReaderTimeout);
+}
+
+/// Reads nothing, so that the result does not keep its space at those ranks for its time to live.
+void give_up_unread(std::span<const LocalRank> ranks, std::uint64_t job) {
+  for (const LocalRank& rank : ranks) {
+    try {
+      read(rank, job);
+    } catch (const ReaderError& error) {
+      std::fprintf(stderr, "gemmactl: rank %d keeps the result: %s\n", rank.rank, error.what());
+    }
+  }
+}
+
 }  // namespace
 
 int encode_command(ControlClient& client, const CtlOptions& options) {
   const json request = encode_request(options);
+  const std::vector<LocalRank> ranks = ranks_to_read(client, options);
   json reply = client.call(request, print_tokens(options.json));
   if (options.enhance.streams && !options.json) std::printf("\n");
   if (!reply.value("ok", false)) {
-    std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
+    std::fprintf(stderr, "gemmactl: %s\n", text_of(reply["error"]).c_str());
     if (options.json) std::printf("%s\n", reply.dump().c_str());
     return 1;
   }
+  const auto job = reply["job"].get<std::uint64_t>();
+  std::span<const LocalRank> unread = ranks;
   if (!options.save_file.empty()) {
-    Reader reader =
-        Reader::connect(options.socket + ".reader-" + std::to_string(options.rank), kReaderTimeout);
-    const Reader::Result result = reader.acquire(reply["job"].get<std::uint64_t>(), kReaderTimeout);
-    save(options.save_file, result, reply);
+    save(options.save_file, read(unread.front(), job), reply);
     reply["saved"] = options.save_file;
+    unread = unread.subspan(1);
   }
+  // With either, others come for it.
+  if (options.name.empty() && !options.readers) give_up_unread(unread, job);
   if (options.json) {
     std::printf("%s\n", reply.dump().c_str());
   } else {

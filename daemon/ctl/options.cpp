@@ -15,15 +15,22 @@ namespace {
 constexpr std::array kCommands = {"encode", "encode-file", "enhance",  "bench",  "tokenize",
                                   "health", "info",        "metrics",  "cancel", "switch",
                                   "sleep",  "wake",        "shutdown", "help"};
-// What bench takes beside its own options.
-constexpr std::array kSharedWithBench = {"--socket", "--wait-ready", "--json",   "--outputs",
-                                         "--layers", "--modalities", "--prefer", "--deadline-ms"};
-constexpr std::array kSharedWithEncodeFile = {"--socket", "--wait-ready", "--json",        "--outputs",
-                                              "--layers", "--prefer",     "--deadline-ms", "--rank"};
-constexpr std::array kSharedWithEnhance = {"--socket", "--wait-ready", "--json",
-                                           "--name",   "--readers",    "--deadline-ms"};
-constexpr std::array kSharedWithSwitch = {"--socket", "--wait-ready", "--json"};
-constexpr std::array kOfSwitch = {"--mode", "--strategy", "--ranks-per-replica", "--encoder-ranks"};
+// What a command takes beside --socket, --wait-ready and --json, and beside the options that it has for
+// itself.
+const std::map<std::string, std::vector<std::string>>& options_of_commands() {
+  static const std::map<std::string, std::vector<std::string>> options = {
+      {"encode",
+       {"--prompt", "--prompts-file", "--outputs", "--layers", "--modalities", "--save", "--name",
+        "--deadline-ms", "--rank", "--prefer", "--readers", "--enhance"}},
+      {"encode-file", {"--outputs", "--layers", "--prefer", "--deadline-ms", "--rank", "--overwrite"}},
+      {"enhance", {"--name", "--readers", "--deadline-ms"}},
+      {"bench", {"--outputs", "--layers", "--modalities", "--prefer", "--deadline-ms"}},
+      {"tokenize", {"--text", "--file", "--as-prompts"}},
+      {"cancel", {"--job", "--name"}},
+      {"switch", {"--mode", "--strategy", "--ranks-per-replica", "--encoder-ranks"}},
+  };
+  return options;
+}
 
 void set_encoder_ranks(CtlOptions& options, const std::string& value) {
   options.switched.encoder_ranks.emplace();
@@ -140,24 +147,30 @@ void take_word(CtlOptions& options, const std::string& word) {
   options.command = word;
 }
 
-/// Who measures, or switches, should hear of an option that does nothing.
-void check_use(const CtlOptions& options, const std::vector<std::string>& given) {
+bool takes(const CtlOptions& options, const std::string& option) {
   const std::string& command = options.command;
+  if (option == "--socket" || option == "--wait-ready" || option == "--json") return true;
+  if (command == "bench" && is_bench_option(option)) return true;
+  if (command == "encode-file" && is_encode_file_option(option)) return true;
+  const bool enhances = command == "enhance" || (command == "encode" && options.enhances);
+  if (enhances && (is_enhance_option(option) || is_enhance_flag(option))) return true;
+  const auto own = options_of_commands().find(command);
+  return own != options_of_commands().end() && is_among(own->second, option);
+}
+
+/// Who is mistaken about an option should hear of it before anything is done.
+void check_use(const CtlOptions& options, const std::vector<std::string>& given) {
   for (const std::string& option : given) {
-    const bool of_switch = is_among(kOfSwitch, option);
-    const bool of_file = is_encode_file_option(option) || option == "--overwrite";
+    if (takes(options, option)) continue;
     const bool of_enhance = is_enhance_option(option) || is_enhance_flag(option);
-    bool fits = !is_bench_option(option) && !of_switch && !of_file && !of_enhance && option != "--enhance";
-    if (command == "encode") fits = fits || option == "--enhance" || (of_enhance && options.enhances);
-    if (command == "bench") fits = is_bench_option(option) || is_among(kSharedWithBench, option);
-    if (command == "encode-file") fits = of_file || is_among(kSharedWithEncodeFile, option);
-    if (command == "enhance") fits = of_enhance || is_among(kSharedWithEnhance, option);
-    if (command == "switch") fits = of_switch || is_among(kSharedWithSwitch, option);
-    if (!fits) {
-      const std::string without = command == "encode" && of_enhance ? " without --enhance" : "";
-      throw CtlUsageError(option + " is no option of " + command + without + "; see gemmactl help");
-    }
+    const std::string without = options.command == "encode" && of_enhance ? " without --enhance" : "";
+    throw CtlUsageError(option + " is no option of " + options.command + without + "; see gemmactl help");
   }
+  if (is_among(given, "--name") && options.name.empty()) throw CtlUsageError("--name needs a name");
+  if (options.command == "encode" && options.prompts.empty() && options.prompts_file.empty())
+    throw CtlUsageError("encode needs --prompt TEXT or --prompts-file FILE.json");
+  if (options.command == "tokenize" && options.texts.empty() && options.texts_file.empty())
+    throw CtlUsageError("tokenize needs --text TEXT or --file FILE.jsonl");
 }
 
 }  // namespace
@@ -205,6 +218,7 @@ std::string ctl_help_text() {
          "             encodes prompts; FILE.json is a list of strings or of {\"input_ids\": [...]}. Saved "
          "are\n"
          "             prompt.I.input_ids and prompt.I.TENSOR, read from rank R of this host (default 0).\n"
+         "             Without --name and --readers nobody else is expected to come for the result.\n"
          "             --prefer: how adaptive is to spread it; --readers: how many will come for it at each "
          "segment.\n"
          "             --enhance: the first prompt is rewritten before, and the text printed.\n" +
@@ -218,7 +232,8 @@ std::string ctl_help_text() {
          "a string\n"
          "             or an object with \"text\" a line. --json prints a list of ids a line.\n"
          "  health, info, metrics\n"
-         "             state of every rank; what is loaded and how; counters in Prometheus' format\n"
+         "             what rank 0 last heard of every rank; what is loaded and how; counters in Prometheus' "
+         "format\n"
          "  cancel (--job N | --name NAME)\n"
          "             gives up an encode that waits, or an enhancement\n"
          "  switch [--mode sharded|batch_parallel|adaptive] [--strategy tensor|layer] [--ranks-per-replica "

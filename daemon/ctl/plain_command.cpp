@@ -26,14 +26,14 @@ int plain_command(ControlClient& client, const CtlOptions& options) {
   json request = {{"op", options.command}};
   if (options.command == "cancel") {
     if (options.job.has_value() == !options.name.empty())
-      throw CtlUsageError("cancel needs --job N or --name NAME");
+      throw CtlUsageError("cancel needs one of --job N and --name NAME");
     if (options.job) request["job"] = *options.job;
     if (!options.name.empty()) request["name"] = options.name;
   }
   if (options.command == "switch") request.update(switch_fields(options.switched));
   json reply = client.call(request);
   if (!reply.value("ok", false)) {
-    std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
+    std::fprintf(stderr, "gemmactl: %s\n", text_of(reply["error"]).c_str());
     return 1;
   }
   if (options.command == "metrics" && !options.json) {

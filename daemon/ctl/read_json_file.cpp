@@ -1,9 +1,12 @@
 #include "daemon/ctl/read_json_file.h"
 
+#include <cstddef>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "config/config_error.h"
+#include "config/strict_json.h"
 #include "daemon/ctl/options.h"
 
 namespace gemmad {
@@ -11,6 +14,8 @@ namespace gemmad {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kMaxPromptsFileBytes = std::size_t{1} << 30;
 
 std::ifstream open_to_read(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -23,7 +28,12 @@ std::ifstream open_to_read(const std::string& file) {
 json read_prompts_file(const std::string& file) {
   std::ifstream stream = open_to_read(file);
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  const json content = json::parse(text, nullptr, false);
+  json content;
+  try {
+    content = parse_strict_json(text, file, kMaxPromptsFileBytes);
+  } catch (const ConfigError& error) {
+    throw CtlUsageError(std::string(error.what()) + "; encode-file takes files of a prompt a line");
+  }
   if (content.is_array()) return content;
   const auto ids = content.is_object() ? content.find("input_ids") : content.end();
   if (!content.is_object() || ids == content.end() || !ids->is_array()) {

@@ -29,7 +29,7 @@ std::size_t texts_of_next_request(std::span<const std::string> texts) {
 
 bool print_result(const json& result, bool as_json) {
   if (result.contains("error")) {
-    std::fprintf(stderr, "gemmactl: %s\n", result["error"].dump().c_str());
+    std::fprintf(stderr, "gemmactl: %s\n", text_of(result["error"]).c_str());
     if (as_json) std::printf("null\n");
     return false;
   }
@@ -58,7 +58,7 @@ int tokenize_command(ControlClient& client, const CtlOptions& options) {
                                     {"texts", std::vector<std::string>(now.begin(), now.end())},
                                     {"as_prompts", options.as_prompts}});
     if (!reply.value("ok", false)) {
-      std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
+      std::fprintf(stderr, "gemmactl: %s\n", text_of(reply["error"]).c_str());
       return 1;
     }
     for (const json& result : reply["texts"])

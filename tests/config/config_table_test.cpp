@@ -187,11 +187,15 @@ TEST_CASE("Every list key takes different integers within its bounds, in their o
   CHECK(num_lists == 1);
 }
 
-TEST_CASE("A list on the command line is its numbers with commas between") {
+TEST_CASE("A list on the command line is its numbers with commas between, brackets around them or not") {
   const auto read = [](std::string_view text) { return value_from_text(*find_row("encoder_ranks"), text); };
   CHECK(read("") == json::array());
   CHECK(read("7") == json::array({7}));
   CHECK(read("0,3,12") == json::array({0, 3, 12}));
+  CHECK(read("[]") == json::array());
+  CHECK(read("[0,3]") == json::array({0, 3}));
+  CHECK(read("[0") == json::array({"[0"}));
+  CHECK(read("[") == json::array({"["}));
   // What is no number is left for set_value to refuse.
   CHECK(read("0,x") == json::array({0, "x"}));
   CHECK(read("0, 1") == json::array({0, " 1"}));

@@ -45,6 +45,11 @@ class Bench(DaemonTestCase):
                          r"^a second +\S+ requests +\S+ prompts +\S+ tokens +\S+ MB to the reader of rank 0$")
         self.assertRegex(lines[4], r"^time +queue \S+ % +compute \S+ % +deliver \S+ % +rest \S+ %$")
 
+    def test_two_runs_have_other_prompts_unless_they_have_one_seed(self):
+        seeds = [self.report("--requests", "1", *seed)["settings"]["seed"] for seed in ([], [], ["--seed", "7"])]
+        self.assertNotEqual(seeds[0], seeds[1])
+        self.assertEqual(seeds[2], 7)
+
     def test_figures_add_up(self):
         report = self.report("--requests", "12", "--tokens", "3,2x5", "--concurrency", "3")
         self.assertEqual((report["done"], report["failed"], report["errors"]), (12, 0, {}))

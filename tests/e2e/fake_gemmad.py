@@ -122,7 +122,7 @@ class FakeDaemon:
             if request["op"] == "info":
                 send(connection, {"id": request["id"], "ok": True, "outputs": self.outputs,
                                   "model": {"type": self.model_type},
-                                  "ranks": [{"rank": 0, "host": socket.gethostname(), "publisher": 0,
+                                  "ranks": [{"rank": 0, "host": socket.gethostname(), "node": 0, "publisher": 0,
                                              "reader_socket": self.reader_socket}]})
             elif request["op"] == "health":
                 send(connection, {"id": request["id"], "ok": True})

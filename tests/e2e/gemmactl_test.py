@@ -115,10 +115,27 @@ class Gemmactl(DaemonTestCase):
 
     def test_refuses_what_it_does_not_know(self):
         for arguments in (["enc0de"], [], ["encode", "--prompt"], ["encode", "--layers", "x"], ["encode", "--deadline-ms", "0"],
-                          ["encode", "--prompts-file", "/nonexistent.json"], ["health", "--rank", "-1"]):
+                          ["encode", "--prompts-file", "/nonexistent.json"], ["health", "--rank", "-1"],
+                          ["encode"], ["tokenize"], ["encode", "--prompt", "a", "--name", ""],
+                          ["encode", "--prompt", "a", "--rank", "7"]):
             with self.subTest(arguments):
                 done = self.run_ctl(*arguments, status=2)
                 self.assertTrue(done.stderr.startswith("gemmactl: "), done.stderr)
+
+    def test_refuses_options_that_do_nothing_before_it_does_anything(self):
+        for arguments in (["shutdown", "--name", "a"], ["sleep", "--save", "a"], ["health", "--prompt", "a"],
+                          ["tokenize", "--text", "a", "--prompt", "b"], ["cancel", "--job", "1", "--layers", "1"]):
+            with self.subTest(arguments):
+                self.assertIn(f"no option of {arguments[0]}", self.run_ctl(*arguments, status=2).stderr)
+        self.assertEqual(self.daemon.health()["status"], "ok")
+
+    def test_a_prompts_file_that_is_no_json_is_shown_its_place(self):
+        file = self.folder / "prompts.json"
+        file.write_text('["a",\n "b" "c"]')
+        self.assertRegex(self.run_ctl("encode", "--prompts-file", file, status=2).stderr, "line 2 column .*encode-file")
+
+    def test_a_refusal_is_told_as_text(self):
+        self.assertRegex(self.run_ctl("cancel", "--job", "999999", status=1).stderr, r"^gemmactl: not_found: \w")
 
     def test_a_refused_encode_saves_nothing(self):
         done = self.run_ctl("encode", "--prompt", "a", "--outputs", "nonsense", "--save", self.saved, status=1)
@@ -207,6 +224,41 @@ class WithoutDaemon(unittest.TestCase):
         done = gemmactl(daemon, "shutdown")
         self.assertEqual(done.returncode, 0, done.stderr + daemon.log())
         self.assertEqual(daemon.wait_exit(), 0)
+
+
+class Unread(DaemonTestCase):
+    DAEMON = {"ranks": 2, "segment_mib": 1, "result_cache_mib": 0}
+
+    def test_what_it_does_not_read_keeps_no_space(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "prompts.json"
+            for number, save in enumerate(([], ["--save", Path(folder) / "out"]) * 4):
+                file.write_text(json.dumps([{"input_ids": [BOS] + [number] * 1000}]))  # of 384 of 1024 KiB
+                done = gemmactl(self.daemon, "encode", "--prompts-file", file, "--layers", "8", "--deadline-ms", "5000", *save)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.daemon.wait_for_no_leases()
+
+    def test_what_others_are_to_read_stays(self):
+        done = gemmactl(self.daemon, "encode", "--prompt", "a", "--layers", "8", "--name", "theirs", "--json")
+        for rank in (0, 1):
+            self.connect_reader(rank).take(json.loads(done.stdout)["job"])
+
+
+class OneSegment(DaemonTestCase):
+    DAEMON = {"ranks": 2, "segments": "per_node"}
+
+    def test_any_rank_of_the_node_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            saved = []
+            for rank in (0, 1):
+                file = Path(folder) / f"{rank}.safetensors"
+                done = gemmactl(self.daemon, "encode", "--prompt", "a dog", "--rank", str(rank), "--save", file)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                saved.append(read_safetensors(file)[0])
+            self.assertEqual(saved[0], saved[1])
+        done = gemmactl(self.daemon, "encode", "--prompt", "a dog", "--rank", "2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("0 to 1", done.stderr)
 
 
 if __name__ == "__main__":

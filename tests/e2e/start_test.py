@@ -213,6 +213,20 @@ class BadSettings(ScratchModel):
     def test_no_model(self):
         self.refused_setting("key 'model'", model=None)
 
+    def test_a_system_prompt_that_no_request_could_have(self):
+        self.copy()
+        file = self.model / "system.txt"
+        for text, words in (("Be <end_of_turn> vivid", ["end_of_turn"]), ("words " * 5000, ["tokens", r"enhance\.context is 4096"])):
+            for key in ("enhance.system_prompt", "enhance.system_prompt_image"):
+                with self.subTest(key=key, text=text[:20]):
+                    file.write_text(text)
+                    self.refused(key, re.escape(str(file)), *words,
+                                 daemon=Daemon(1, self.model, no_patience=True, **{key: str(file)}))
+
+    def test_a_rank_that_is_not_there_to_enhance(self):
+        self.copy()
+        self.refused(r"enhance\.rank is 2; the ranks are 0 to 1", daemon=Daemon(2, self.model, no_patience=True, **{"enhance.rank": 2}))
+
     def test_an_unknown_argument(self):
         self.refused_setting("--frobnicate", arguments=["--frobnicate"])
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "daemon/ctl/bench/bench_target.h"
 #include "daemon/ctl/bench/load.h"
@@ -82,9 +83,11 @@ void tell_failures(const char* when, const TallyTotals& totals) {
 
 }  // namespace
 
-int bench_command(ControlClient& client, const CtlOptions& options) {
+int bench_command(ControlClient& client, const CtlOptions& given) {
+  CtlOptions options = given;
+  if (!options.bench.seed) options.bench.seed = std::random_device()();
   const BenchTarget target = ask_target(client, options.bench);
-  const PromptMaker maker(options.bench.tokens, target.vocab_size, options.bench.seed);
+  const PromptMaker maker(options.bench.tokens, target.vocab_size, *options.bench.seed);
   StopSignals signals;
   Load load{connect_all(options, target, maker), signals};
 

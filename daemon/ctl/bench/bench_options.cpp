@@ -90,7 +90,9 @@ std::string bench_help_text() {
          "others it is\n"
          "                        acquired and released unread, as unread results would fill the segment\n"
          "  --outputs, --layers, --modalities, --prefer, --deadline-ms   as of encode\n"
-         "  --seed N              of the ids (default 1)\n"
+         "  --seed N              of the ids (default: another each time; where the daemon keeps results, a "
+         "seed that\n"
+         "                        it has had measures what it has kept)\n"
          "  --json                one line of JSON instead of the table\n"
          "Ctrl-C ends it with what was measured so far. Fails when a request failed.\n";
 }

@@ -19,8 +19,8 @@ struct BenchOptions {
   std::optional<double> seconds;         // whichever of the two ends first
   std::int64_t warmup = 1;               // requests of each connection
   ReadBy read_by = ReadBy::kOneRank;
-  int read_rank = 0;  // of kOneRank
-  std::uint64_t seed = 1;
+  int read_rank = 0;                  // of kOneRank
+  std::optional<std::uint64_t> seed;  // another one each time without
 
   static constexpr double kDefaultSeconds = 10;
 };

@@ -50,9 +50,10 @@ json setting_fields(const CtlOptions& options, const std::vector<int>& copying_r
   const BenchOptions& bench = options.bench;
   json fields = {{"tokens", bench.tokens_text}, {"concurrency", bench.concurrency},
                  {"requests", nullptr},         {"seconds", nullptr},
-                 {"warmup", bench.warmup},      {"seed", bench.seed},
+                 {"warmup", bench.warmup},      {"seed", nullptr},
                  {"prefer", nullptr},           {"outputs", nullptr},
                  {"layers", nullptr},           {"read_ranks", copying_ranks}};
+  if (bench.seed) fields["seed"] = *bench.seed;
   if (bench.requests) fields["requests"] = *bench.requests;
   if (bench.seconds) fields["seconds"] = *bench.seconds;
   if (!options.prefer.empty()) fields["prefer"] = options.prefer;

@@ -68,8 +68,7 @@ lines 1 to 1000 go to 000000. DIR/manifest.json tells what was asked for and of 
                         a token
   --on-error stop|skip  what becomes of the rest when a line is no prompt, or a prompt fails alone (default stop). Those
                         that are skipped are listed in DIR/skipped.jsonl
-  --in-flight N         requests at a time (default 4). The daemon computes together what waits together, and the last
-                        bits of a result may depend on that: with 1, and no other clients, the same input gives the
+  --in-flight N         requests at a time (default 4). The daemon computes each alone, so that the same input gives the
                         same bytes every time, also when it was killed and taken up again
   --batch N             prompts of a request (default 16, or fewer where the daemon takes fewer)
   --json                the summary as a line of JSON

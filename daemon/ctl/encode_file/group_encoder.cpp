@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/ctl/control_client.h"
+
 namespace gemmad {
 
 namespace {
@@ -23,10 +25,6 @@ constexpr std::array<std::string_view, 3> kPassing = {"buffers_exhausted", "queu
 bool passes(const json& error) {
   return std::find(kPassing.begin(), kPassing.end(), error.at("code").get_ref<const std::string&>()) !=
          kPassing.end();
-}
-
-std::string text_of(const json& error) {
-  return error.at("code").get<std::string>() + ": " + error.at("message").get<std::string>();
 }
 
 json prompts_of(const GroupPart& part) {

@@ -42,7 +42,7 @@ int enhance_command(ControlClient& client, const CtlOptions& options) {
   if (options.json) std::printf("%s\n", reply.dump().c_str());
   if (!reply.value("ok", false)) {
     std::fflush(stdout);
-    std::fprintf(stderr, "gemmactl: %s\n", reply["error"].dump().c_str());
+    std::fprintf(stderr, "gemmactl: %s\n", text_of(reply["error"]).c_str());
     return 1;
   }
   if (!streamed && !options.json) std::printf("%s\n", reply["text"].get<std::string>().c_str());
