@@ -6,6 +6,11 @@
 # MODEL_DIR is a Hugging Face Gemma 3 directory; without it: random weights of the sizes of Gemma 3 270M.
 set -euo pipefail
 
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${GEMMAD_BUILD:-$root/build/release}
 

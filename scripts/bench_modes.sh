@@ -41,6 +41,11 @@ die() {
   exit 2
 }
 
+# Of an option and what follows it.
+needs_value() {
+  [[ -n ${2:-} ]] || die "$1 needs a value; see --help"
+}
+
 clean_up() {
   local status=$?
   trap - EXIT
@@ -176,15 +181,15 @@ run_combination() {
 read_options() {
   while (($#)); do
     case $1 in
-      --model) model=${2:?bench_modes: --model needs a folder}; shift 2 ;;
-      --ranks) ranks_list=${2:?bench_modes: --ranks needs numbers}; shift 2 ;;
-      --modes) modes=${2:?bench_modes: --modes needs names}; shift 2 ;;
-      --cases) cases=${2:?bench_modes: --cases needs token counts}; shift 2 ;;
-      --requests) requests=${2:?bench_modes: --requests needs a number}; shift 2 ;;
-      --set) gemmad_options+=(--set "${2:?bench_modes: --set needs KEY=VALUE}"); shift 2 ;;
+      --model) needs_value "$@"; model=$2; shift 2 ;;
+      --ranks) needs_value "$@"; ranks_list=$2; shift 2 ;;
+      --modes) needs_value "$@"; modes=$2; shift 2 ;;
+      --cases) needs_value "$@"; cases=$2; shift 2 ;;
+      --requests) needs_value "$@"; requests=$2; shift 2 ;;
+      --set) needs_value "$@"; gemmad_options+=(--set "$2"); shift 2 ;;
       --oversubscribe) launch_options+=(--oversubscribe); shift ;;
-      --build) build=${2:?bench_modes: --build needs a folder}; shift 2 ;;
-      --out) out=${2:?bench_modes: --out needs a file}; shift 2 ;;
+      --build) needs_value "$@"; build=$2; shift 2 ;;
+      --out) needs_value "$@"; out=$2; shift 2 ;;
       --) shift; bench_options=("$@"); break ;;
       -h | --help) usage; exit 0 ;;
       *) die "unknown option '$1'; see --help" ;;

@@ -46,6 +46,11 @@ die() {
   exit 2
 }
 
+# Of an option and what follows it.
+needs_value() {
+  [[ -n ${2:-} ]] || die "$1 needs a value; see --help"
+}
+
 step() { printf '== [%4d s] %s\n' "$SECONDS" "$1"; }
 
 # part NAME SECONDS COMMAND...: remembers what failed, or took longer. The output goes to the screen and to NAME.log.
@@ -69,19 +74,20 @@ read_options() {
   command=$(printf '%q ' scripts/gpu_check.sh "$@")
   while (($#)); do
     case $1 in
-      --only) parts=$(tr ',' ' ' <<<"${2:?gpu_check: --only needs names}"); shift 2 ;;
+      --only) needs_value "$@"; parts=$(tr ',' ' ' <<<"$2"); shift 2 ;;
       --no-build) without+=(build); shift ;;
       --quick) quick=true without+=(peers); shift ;;
       --peers)
-        peers=$(cd "${2:?gpu_check: --peers needs a folder}" 2>/dev/null && pwd) || die "--peers: no folder $2"
+        needs_value "$@"
+        peers=$(cd "$2" 2>/dev/null && pwd) || die "--peers: no folder $2"
         shift 2
         ;;
-      --layers) layers=${2:?gpu_check: --layers needs a number}; shift 2 ;;
-      --ranks) ranks_wanted=$(tr ',' ' ' <<<"${2:?gpu_check: --ranks needs numbers}"); shift 2 ;;
-      --requests) requests=${2:?gpu_check: --requests needs a number}; shift 2 ;;
-      --out) out=${2:?gpu_check: --out needs a folder}; shift 2 ;;
-      --build-dir) build=${2:?gpu_check: --build-dir needs a folder}; build=$(realpath -m "$build"); shift 2 ;;
-      --commit) commit=${2:?gpu_check: --commit needs a name}; shift 2 ;;
+      --layers) needs_value "$@"; layers=$2; shift 2 ;;
+      --ranks) needs_value "$@"; ranks_wanted=$(tr ',' ' ' <<<"$2"); shift 2 ;;
+      --requests) needs_value "$@"; requests=$2; shift 2 ;;
+      --out) needs_value "$@"; out=$2; shift 2 ;;
+      --build-dir) needs_value "$@"; build=$2; build=$(realpath -m "$build"); shift 2 ;;
+      --commit) needs_value "$@"; commit=$2; shift 2 ;;
       -h | --help) usage; exit 0 ;;
       *) die "unknown option '$1'; see --help" ;;
     esac

@@ -3,10 +3,12 @@
 # there already: a second run needs neither root nor a network.
 set -euo pipefail
 
-if [[ ${1:-} == --help ]]; then
-  echo "usage: install_deps.sh    installs the missing packages with apt-get (as root or through sudo)"
-  exit 0
-fi
+usage="usage: install_deps.sh    installs the missing packages with apt-get (as root or through sudo)"
+case ${1:-} in
+  "") ;;
+  -h | --help) echo "$usage"; exit 0 ;;
+  *) printf 'install_deps: unknown argument %s\n%s\n' "'$1'" "$usage" >&2; exit 2 ;;
+esac
 
 # PACKAGE, or PACKAGE:COMMAND where the command will do, wherever it came from.
 packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache pkg-config:pkg-config

@@ -32,17 +32,22 @@ die() {
   exit 2
 }
 
+# Of an option and what follows it.
+needs_value() {
+  [[ -n ${2:-} ]] || die "$1 needs a value; see --help"
+}
+
 build="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/release"
 ranks=""
 mpi=(--bind-to none --mca btl_vader_single_copy_mechanism none)
 options=()
 while (($#)); do
   case $1 in
-    -n | --ranks) ranks=${2:?launch: $1 needs a number}; shift 2 ;;
+    -n | --ranks) needs_value "$@"; ranks=$2; shift 2 ;;
     --hostfile)
       [[ -r ${2:-} ]] || die "--hostfile: '${2:-}' cannot be read"
       mpi+=(--hostfile "$2"); shift 2 ;;
-    --build) build=${2:?launch: --build needs a folder}; shift 2 ;;
+    --build) needs_value "$@"; build=$2; shift 2 ;;
     --oversubscribe) mpi+=(--oversubscribe); shift ;;
     -h | --help) usage; exit 0 ;;
     *) options+=("$1"); shift ;;
@@ -66,14 +71,20 @@ mpirun=$!
 signals=0
 pass_on() {
   signals=$((signals + 1))
+  last_signal=$1
   if ((signals > 1)) || ! pkill -TERM -P "$mpirun" -x gemmad; then
     kill -TERM "$mpirun" 2>/dev/null || true
   fi
 }
-trap pass_on INT TERM
+trap 'pass_on 2' INT
+trap 'pass_on 15' TERM
 trap 'pkill -HUP -P "$mpirun" -x gemmad || true' HUP
 # wait returns for a signal too; mpirun's own status is kept for the last one.
 while kill -0 "$mpirun" 2>/dev/null; do
   wait "$mpirun" || true
 done
-wait "$mpirun"
+status=0
+wait "$mpirun" || status=$?
+# mpirun's status does not tell who ended it.
+if ((status && signals > 1)); then status=$((128 + last_signal)); fi
+exit "$status"

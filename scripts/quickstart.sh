@@ -142,19 +142,29 @@ stop_daemon() {
   ((status == 0)) || fail "gemmad ended with status $status"
 }
 
+die() {
+  echo "quickstart: $1" >&2
+  exit 2
+}
+
+# Of an option and what follows it.
+needs_value() {
+  [[ -n ${2:-} ]] || die "$1 needs a value; see --help"
+}
+
 read_options() {
   while (($#)); do
     case $1 in
-      --model) model=${2:?quickstart: --model needs a folder}; shift 2 ;;
-      --ranks) ranks=${2:?quickstart: --ranks needs a number}; shift 2 ;;
-      --prompts) prompts=${2:?quickstart: --prompts needs a file}; shift 2 ;;
-      --out) out=${2:?quickstart: --out needs a folder}; shift 2 ;;
+      --model) needs_value "$@"; model=$2; shift 2 ;;
+      --ranks) needs_value "$@"; ranks=$2; shift 2 ;;
+      --prompts) needs_value "$@"; prompts=$2; shift 2 ;;
+      --out) needs_value "$@"; out=$2; shift 2 ;;
       -h | --help) usage; exit 0 ;;
-      *) echo "quickstart: unknown option '$1'; see --help" >&2; exit 2 ;;
+      *) die "unknown option '$1'; see --help" ;;
     esac
   done
-  [[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks $ranks: not a number from 1 to 9999"
-  [[ -r $prompts ]] || fail "--prompts $prompts: cannot be read"
+  [[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || die "--ranks $ranks: not a number from 1 to 9999"
+  [[ -r $prompts ]] || die "--prompts $prompts: cannot be read"
 }
 
 main() {

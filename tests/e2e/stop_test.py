@@ -216,7 +216,7 @@ class Launcher(StopTestCase):
         daemon.process.send_signal(signal.SIGTERM)
         poll(lambda: "stopping" in daemon.log(), "it drains")
         daemon.process.send_signal(signal.SIGTERM)
-        self.assert_ended(daemon, None, FATAL_S)
+        self.assert_ended(daemon, 128 + signal.SIGTERM, FATAL_S)
         self.assertFalse([pid for pid in daemon.pids if is_running(pid)])
 
 

@@ -147,8 +147,8 @@ class Launch(ScriptTree):
                           ["-n", "1", "--hostfile", "/nowhere", "--config", "a"]]:
             with self.subTest(arguments=arguments):
                 status, output = self.run_script("launch.sh", *arguments)
-                self.assertNotEqual(status, 0)
-                self.assertIn("launch:", output)
+                self.assertEqual(status, 2)
+                self.assertRegex(output, "^launch: ")
         self.assertFalse((self.fake / "mpirun").exists())
 
 
