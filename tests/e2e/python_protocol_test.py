@@ -224,6 +224,17 @@ class Enhancing(unittest.TestCase):
             self.client.enhance_t2v("a dog", on_token=fail)
         self.assertEqual(self.client.info()["outputs"], ["hidden_states"])
 
+    def test_what_is_no_list_is_refused_before_it_is_sent(self):
+        for word, make in (("prompts is 'a dog'", lambda: client_requests.encode("a dog")),
+                           ("a prompt that is no str is 3", lambda: client_requests.encode([3])),
+                           ("outputs is 'embeddings'", lambda: client_requests.encode(["a"], outputs="embeddings")),
+                           ("layers is 3", lambda: client_requests.encode(["a"], layers=3)),
+                           ("enhance is 3", lambda: client_requests.encode(["a"], enhance=3)),
+                           ("texts is 'a'", lambda: client_requests.tokenize("a")),
+                           ("encoder_ranks is 0", lambda: client_requests.switch(encoder_ranks=0))):
+            with self.subTest(word), self.assertRaisesRegex(TypeError, word):
+                make()
+
     def test_an_image_goes_as_its_pixels(self):
         image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
         self.client.enhance_i2v("a dog", image, seed=1)

@@ -5,7 +5,7 @@ Both clients have every one of them as a method of the same name and arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -30,8 +30,19 @@ class Request(Generic[T]):
     on_event: Callable[[Json], None] | None = None
 
 
+def _list(what: str, values: Any) -> list[Any]:
+    """Raises TypeError for what has no elements, and for a str, which would be taken for its letters."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} is {values!r:.100}; it must be a list, of one element too")
+    return list(values)
+
+
+def _list_or_none(what: str, values: Any) -> list[Any] | None:
+    return None if values is None else _list(what, values)
+
+
 def _prompt(prompt: Prompt) -> Any:
-    return prompt if isinstance(prompt, str) else {"input_ids": [int(token) for token in prompt]}
+    return prompt if isinstance(prompt, str) else {"input_ids": [int(token) for token in _list("a prompt that is no str", prompt)]}
 
 
 def encode(prompts: Sequence[Prompt], *, outputs: Sequence[str] | None = None, layers: Sequence[int] | None = None,
@@ -48,8 +59,8 @@ def encode(prompts: Sequence[Prompt], *, outputs: Sequence[str] | None = None, l
     a dict of enhance_t2v's options and `image`. `on_token` hears that text as enhance_t2v's does. The deadline is for both.
     """
     fields = without_nones({
-        "prompts": [_prompt(prompt) for prompt in prompts],
-        "outputs": None if outputs is None else list(outputs), "layers": None if layers is None else list(layers),
+        "prompts": [_prompt(prompt) for prompt in _list("prompts", prompts)],
+        "outputs": _list_or_none("outputs", outputs), "layers": _list_or_none("layers", layers),
         "name": name, "readers": readers, "prefer": prefer,
         "deadline_ms": _deadline_ms(deadline_s), "return_input_ids": return_input_ids or None,
         "enhance": _enhance_field(enhance, on_token)})
@@ -61,6 +72,8 @@ def _deadline_ms(deadline_s: float | None) -> int | None:
 
 
 def _enhance_field(enhance: bool | Mapping[str, Any] | None, on_token: Callable[[str], None] | None) -> Any:
+    if enhance is not None and not isinstance(enhance, (bool, Mapping)):
+        raise TypeError(f"enhance is {enhance!r:.100}; it must be True, or a dict of enhance_t2v's options")
     if not enhance and not isinstance(enhance, Mapping):
         return None
     options = without_nones(dict(enhance)) if isinstance(enhance, Mapping) else {}
@@ -85,7 +98,7 @@ def _hearing(on_token: Callable[[str], None] | None) -> Callable[[Json], None] |
 
 def tokenize(texts: Sequence[str], *, as_prompts: bool = False) -> Request[tuple[replies.TokenizedText, ...]]:
     """The ids of texts as they are; or `as_prompts`, as encode would use them."""
-    return Request("tokenize", {"texts": list(texts), "as_prompts": as_prompts}, replies.parse_tokenized)
+    return Request("tokenize", {"texts": _list("texts", texts), "as_prompts": as_prompts}, replies.parse_tokenized)
 
 
 def info() -> Request[Json]:
@@ -94,7 +107,7 @@ def info() -> Request[Json]:
 
 
 def health() -> Request[Json]:
-    """The live state of every rank."""
+    """What rank 0 last heard of every rank, and when."""
     return Request("health", {}, replies.parse_fields)
 
 
@@ -114,7 +127,7 @@ def switch(*, mode: str | None = None, strategy: str | None = None, ranks_per_re
     """Lays the model out anew: what is not given stays. Returns how it lies now."""
     return Request("switch", without_nones({
         "mode": mode, "strategy": strategy, "ranks_per_replica": ranks_per_replica,
-        "encoder_ranks": None if encoder_ranks is None else list(encoder_ranks)}), replies.parse_fields)
+        "encoder_ranks": _list_or_none("encoder_ranks", encoder_ranks)}), replies.parse_fields)
 
 
 def sleep() -> Request[Json]:
