@@ -69,6 +69,7 @@ fi
 setsid mpirun -n "$ranks" "${mpi[@]}" "$gemmad" "${options[@]}" &
 mpirun=$!
 signals=0
+# shellcheck disable=SC2317  # the traps call it
 pass_on() {
   signals=$((signals + 1))
   last_signal=$1

@@ -199,6 +199,8 @@ class Daemon:
     @contextlib.contextmanager
     def held_still(self, rank=1):
         """Stops a rank for a while: rank 0 waits for it in a heartbeat, so that every encode waits in the queue."""
+        # An order that took long is no heartbeat that is waited for.
+        poll(lambda: self.health()["ranks"][0]["heard_ms_ago"] < 500, "a heartbeat has just been")
         self.signal_rank(rank, signal.SIGSTOP)
         try:
             poll(lambda: process_stat(self.pids[rank])[0] == "T", f"rank {rank} has stopped")

@@ -7,10 +7,11 @@ import time
 import unittest
 
 from harness import BOS, DaemonTestCase
-from processes import poll
+from processes import DEADLINE_S, poll
 
 SEED = 20240611
 MIX_S = 4.0
+ENOUGH = 20  # encodes that went well, for a mix
 # What may come back for a good request here: the segment is small, names collide, cancels strike.
 USUAL_CODES = {"queue_full", "name_in_use", "cancelled", "deadline", "buffers_exhausted", "result_too_large", "duplicate_id",
                "gone", "too_many_clients"}
@@ -67,11 +68,15 @@ class Mix(DaemonTestCase):
     def repeat(self, act, seed):
         chance = random.Random(seed)
         try:
-            while time.monotonic() < self.until:
+            while time.monotonic() < self.until or self.is_short():
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
                     act(chance)
         except Exception as error:  # noqa: BLE001 - shown by the test
             self.surprises.append(repr(error))
+
+    def is_short(self):
+        """Of encodes that went well: a slow machine has more time for them."""
+        return self.codes.get("ok", 0) <= ENOUGH and time.monotonic() < self.until + DEADLINE_S
 
     def test_leaves_nothing_behind(self):
         acts = [self.submit] * 4 + [self.read] * 4 + [self.disturb]
@@ -82,7 +87,7 @@ class Mix(DaemonTestCase):
             thread.join()
         print("answers by code:", dict(sorted(self.codes.items())))
         self.assertEqual(self.surprises[:3], [])
-        self.assertGreater(self.codes.get("ok", 0), 20)
+        self.assertGreater(self.codes.get("ok", 0), ENOUGH)
         poll(lambda: self.daemon.health()["queue"] == {"running": 0, "waiting": 0}, "all work ends")
 
         def is_empty():

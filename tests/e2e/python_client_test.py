@@ -216,7 +216,7 @@ class Leases(PythonTestCase):
         for _ in range(4):
             self.make_reader().acquire(self.encode()).release()
         np.testing.assert_array_equal(part, expected)
-        self.assertEqual(self.leases(), 1)
+        self.wait_for_leases(1)
         del part
         self.assertTrue(lease.ended)
         self.wait_for_leases(0)

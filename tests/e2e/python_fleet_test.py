@@ -2,11 +2,13 @@
 
 import concurrent.futures
 import logging
+import re
 import time
 import unittest
 from contextlib import contextmanager
 
 from harness import Daemon, DaemonTestCase
+from processes import poll
 from python_package import SOURCES  # noqa: F401  puts the package in reach
 
 from gemmad_client import Client, DeadlineExceeded, GemmadError, Reader, requests
@@ -121,13 +123,18 @@ class TwoRanks(FleetTestCase):
             outcomes = self.encode(encoders, ["a"] * 5)
             self.assertEqual(outcomes[0].__cause__.code, "too_many_prompts")
 
+    def num_late(self):
+        counted = re.search(r'^gemmad_jobs_total\{result="deadline"\} (\d+)', self.daemon.ask("metrics")["text"], re.MULTILINE)
+        return int(counted[1]) if counted else 0
+
     def test_a_job_that_fails_tells_every_rank_why(self):
-        with self.fleet(deadline_s=0.3) as encoders:
+        with self.fleet(deadline_s=1.0) as encoders:
             self.assert_same(self.encode(encoders, ["a"]), 9)
+            before = self.num_late()
             with self.daemon.held_still():
                 ends = [self.ranks.submit(lambda rank=rank: encoders[rank].encode(["late"], ["hidden_states"]))
                         for rank in range(2)]
-                time.sleep(0.6)
+                poll(lambda: self.num_late() > before, "it is late")
             self.assert_fail_alike([end.exception() for end in ends], "deadline")
             self.assert_same(self.encode(encoders, ["a"]), 9)
 

@@ -160,6 +160,8 @@ class EditedSettings(ModeTestCase):
 
     def edit(self, **settings):
         self.hang_up(json.dumps({**self.SETTINGS, **settings}), "new settings in force")
+        # The engine says so before it tells who answers.
+        poll(lambda: all(self.info()["config"][key] == value for key, value in settings.items()), "all know of it")
 
     def encode_last(self, **fields):
         return self.connect().call("encode", prompts=[PROMPT], layers=[8], **fields)

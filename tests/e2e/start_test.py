@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 from harness import GEMMAD, TESTS, TEXT_TINY, TINY, Daemon, gemmactl, run_program
+from processes import poll
 
 CANNOT_START, WRONG_SETTINGS = 1, 2
 REPOSITORY = TESTS.parent
@@ -61,7 +62,7 @@ class ScratchModel(unittest.TestCase):
             for word in words:
                 self.assertRegex(said[0], word)
             self.assertEqual(daemon.sockets(), [])
-            self.assertEqual(daemon.processes(), [])
+            poll(lambda: not daemon.processes(), "no process is left", 5)
         finally:
             daemon.destroy()
 

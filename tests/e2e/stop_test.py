@@ -217,7 +217,7 @@ class Launcher(StopTestCase):
         poll(lambda: "stopping" in daemon.log(), "it drains")
         daemon.process.send_signal(signal.SIGTERM)
         self.assert_ended(daemon, 128 + signal.SIGTERM, FATAL_S)
-        self.assertFalse([pid for pid in daemon.pids if is_running(pid)])
+        poll(lambda: not any(map(is_running, daemon.pids)), "no rank is left", 5)
 
 
 class Killed(StopTestCase):
