@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "comm/reader/gemmad_reader.h"
 #include "daemon/ctl/commands.h"
@@ -106,26 +105,15 @@ bool everything_delivered(const json& reply) {
                      [](const json& prompt) { return prompt["status"] == "ok"; });
 }
 
-/// The ranks that can be read here, `options.rank` first. Throws CtlUsageError when that is none of them.
-std::vector<LocalRank> ranks_to_read(ControlClient& client, const CtlOptions& options) {
-  std::vector<LocalRank> ranks = local_ranks(client.call({{"op", "info"}})).ranks;
-  const auto first = std::find_if(ranks.begin(), ranks.end(),
-                                  [&](const LocalRank& rank) { return rank.rank == options.rank; });
-  if (first == ranks.end()) {
-    throw CtlUsageError("--rank is " + std::to_string(options.rank) + "; the ranks of this host are 0 to " +
-                        std::to_string(ranks.back().rank));
-  }
-  std::iter_swap(ranks.begin(), first);
-  return ranks;
-}
-
 Reader::Result read(const LocalRank& rank, std::uint64_t job) {
   return Reader::connect(rank.reader_socket, kReaderTimeout).acquire(job, kReaderTimeout);
 }
 
-/// Reads nothing, so that the result does not keep its space at those ranks for its time to live.
-void give_up_unread(std::span<const LocalRank> ranks, std::uint64_t job) {
-  for (const LocalRank& rank : ranks) {
+/// Comes for the result at every rank here but `reads`, so that it does not keep its space there for its time
+/// to live.
+void give_up_unread(const LocalRanks& local, const LocalRank* reads, std::uint64_t job) {
+  for (const LocalRank& rank : local.ranks) {
+    if (&rank == reads) continue;
     try {
       read(rank, job);
     } catch (const ReaderError& error) {
@@ -138,7 +126,8 @@ void give_up_unread(std::span<const LocalRank> ranks, std::uint64_t job) {
 
 int encode_command(ControlClient& client, const CtlOptions& options) {
   const json request = encode_request(options);
-  const std::vector<LocalRank> ranks = ranks_to_read(client, options);
+  const LocalRanks local = local_ranks(client.call({{"op", "info"}}));
+  const LocalRank& chosen = find_rank(local, options.rank, "--rank");
   json reply = client.call(request, print_tokens(options.json));
   if (options.enhance.streams && !options.json) std::printf("\n");
   if (!reply.value("ok", false)) {
@@ -147,14 +136,13 @@ int encode_command(ControlClient& client, const CtlOptions& options) {
     return 1;
   }
   const auto job = reply["job"].get<std::uint64_t>();
-  std::span<const LocalRank> unread = ranks;
-  if (!options.save_file.empty()) {
-    save(options.save_file, read(unread.front(), job), reply);
+  const LocalRank* const reads = options.save_file.empty() ? nullptr : &chosen;
+  if (reads != nullptr) {
+    save(options.save_file, read(*reads, job), reply);
     reply["saved"] = options.save_file;
-    unread = unread.subspan(1);
   }
   // With either, others come for it.
-  if (options.name.empty() && !options.readers) give_up_unread(unread, job);
+  if (options.name.empty() && !options.readers) give_up_unread(local, reads, job);
   if (options.json) {
     std::printf("%s\n", reply.dump().c_str());
   } else {

@@ -1,6 +1,9 @@
 #include "daemon/ctl/local_ranks.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "daemon/ctl/options.h"
 
 namespace gemmad {
 
@@ -13,6 +16,14 @@ LocalRanks local_ranks(const nlohmann::json& info) {
   }
   local.num_elsewhere = ranks.size() - local.ranks.size();
   return local;
+}
+
+const LocalRank& find_rank(const LocalRanks& local, int rank, const std::string& option) {
+  const auto found = std::find_if(local.ranks.begin(), local.ranks.end(),
+                                  [rank](const LocalRank& one) { return one.rank == rank; });
+  if (found != local.ranks.end()) return *found;
+  throw CtlUsageError(option + " " + std::to_string(rank) + ": the daemon has " +
+                      std::to_string(local.ranks.size()) + " ranks on this host, and not that one");
 }
 
 }  // namespace gemmad

@@ -21,4 +21,7 @@ struct LocalRanks {
 /// From the reply to `info`. Throws nlohmann::json::exception when it lacks what is needed.
 LocalRanks local_ranks(const nlohmann::json& info);
 
+/// The one of that number. Throws CtlUsageError, naming `option` that asked for it, when it is not here.
+const LocalRank& find_rank(const LocalRanks& local, int rank, const std::string& option);
+
 }  // namespace gemmad

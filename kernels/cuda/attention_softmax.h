@@ -3,6 +3,8 @@
 // (kernels/cuda/hopper_wgmma.h). For .cu files.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <cmath>
 #include <cstdint>
 

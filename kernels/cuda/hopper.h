@@ -19,18 +19,19 @@ __device__ __forceinline__ SharedAddress shared_address(const void* pointer) {
 
 // ---- clusters ----
 
-/// All threads of all blocks of the cluster, whole warps. Orders their shared memory accesses.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/// cluster_sync() in two: reads of other blocks' shared memory end before the first, that memory goes away
-/// after the second.
+/// The two halves of cluster_sync(): reads of other blocks' shared memory end before the first, that memory
+/// goes away after the second.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+/// All threads of all blocks of the cluster, whole warps. Orders their shared memory accesses.
+__device__ __forceinline__ void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
 }
 
 /// cluster_sync() without the order: only that all have come. Barriers made known by publish_barriers() are

@@ -13,14 +13,6 @@ def positive(number):
     return {"input_ids": [BOS, *range(100 + number, 130 + number)]}
 
 
-def metric(daemon, name):
-    """A counter's value; 0 where it has not been counted yet."""
-    for line in daemon.ask("metrics")["text"].splitlines():
-        if line.split("{")[0].split(" ")[0] == name:
-            return float(line.rsplit(" ", 1)[1])
-    return 0.0
-
-
 class CachedResults(DaemonTestCase):
     DAEMON = {"ranks": 2, "result_cache_mib": 16, **BATCH_PARALLEL}
 
@@ -40,16 +32,16 @@ class CachedResults(DaemonTestCase):
         return found[0]
 
     def hits(self):
-        return metric(self.daemon, "gemmad_result_cache_hits_total")
+        return self.daemon.metric("gemmad_result_cache_hits_total")
 
     def test_a_prompt_that_comes_again_has_the_same_bytes_and_is_not_computed(self):
         first = self.take(self.encode(positive(1), NEGATIVE))
-        tokens, hits = metric(self.daemon, "gemmad_tokens_total"), self.hits()
+        tokens, hits = self.daemon.metric("gemmad_tokens_total"), self.hits()
         reply = self.encode(positive(2), NEGATIVE)
         self.assertEqual([prompt["tokens"] for prompt in reply["prompts"]], [31, 21])
         second = self.take(reply)
         self.assertEqual(self.hits() - hits, 1)
-        self.assertEqual(metric(self.daemon, "gemmad_tokens_total") - tokens, 31)
+        self.assertEqual(self.daemon.metric("gemmad_tokens_total") - tokens, 31)
         for name in first:
             if name.startswith("prompt.1."):
                 self.assertEqual(first[name], second[name])
@@ -100,7 +92,7 @@ class CachedResults(DaemonTestCase):
         for start in range(0, 200, 10):
             self.take(self.encode(*({"input_ids": [BOS, *range(start + i, start + i + 60)]} for i in range(10))))
         bound = 16 * 1024 * 1024
-        self.assertLessEqual(metric(self.daemon, "gemmad_result_cache_bytes"), bound)
+        self.assertLessEqual(self.daemon.metric("gemmad_result_cache_bytes"), bound)
 
         def settled():
             segment = self.daemon.health()["ranks"][1]["segment"]
@@ -129,7 +121,7 @@ class Space(unittest.TestCase):
         with Daemon(1, result_cache_mib=0) as daemon, daemon.client() as client:
             for _ in range(2):
                 client.call("encode", prompts=[NEGATIVE])
-            self.assertEqual(metric(daemon, "gemmad_result_cache_hits_total"), 0)
+            self.assertEqual(daemon.metric("gemmad_result_cache_hits_total"), 0)
             self.assertEqual(daemon.health()["ranks"][0]["segment"]["kept_bytes"], 0)
 
 

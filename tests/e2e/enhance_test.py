@@ -121,10 +121,8 @@ class Text(EnhanceTestCase):
 
     def test_metrics_count(self):
         def counts():
-            lines = self.connect().call("metrics")["text"].splitlines()
-            found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-            return [float(found.get(key, 0)) for key in ("gemmad_generated_tokens_total",
-                                                         'gemmad_enhancements_total{result="ok"}')]
+            return [self.daemon.metric(series) for series in ("gemmad_generated_tokens_total",
+                                                              'gemmad_enhancements_total{result="ok"}')]
         before = counts()
         reply = self.enhance(**GREEDY, max_new_tokens=5)
         self.assertEqual(counts(), [before[0] + reply["tokens_out"], before[1] + 1])

@@ -258,7 +258,7 @@ class OneSegment(DaemonTestCase):
             self.assertEqual(saved[0], saved[1])
         done = gemmactl(self.daemon, "encode", "--prompt", "a dog", "--rank", "2")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("0 to 1", done.stderr)
+        self.assertIn("--rank 2: the daemon has 2 ranks on this host, and not that one", done.stderr)
 
 
 if __name__ == "__main__":

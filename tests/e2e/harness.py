@@ -187,6 +187,14 @@ class Daemon:
     def health(self):
         return self.ask("health")
 
+    def metric(self, series):
+        """The value of a series, named with its labels; 0 where nothing has been counted yet."""
+        for line in self.ask("metrics")["text"].splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        return 0.0
+
     def wait_for_no_leases(self):
         """For after a reader has gone: a rank learns of that in its own time."""
         poll(lambda: not any(rank["segment"]["leases"] for rank in self.health()["ranks"]), "no leases are left")

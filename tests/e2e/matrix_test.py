@@ -96,8 +96,7 @@ class Matrix(ModeTestCase):
             cls.expected = [in_flight.encode([job])[0] for job in cls.jobs]
 
     def batches(self):
-        text = self.connect().call("metrics")["text"]
-        return int(next((line.split()[1] for line in text.splitlines() if line.startswith("gemmad_batches_total ")), 0))
+        return self.daemon.metric("gemmad_batches_total")
 
     def check_job(self, number, found, what):
         """Returns the largest error of its tensors."""

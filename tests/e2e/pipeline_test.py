@@ -42,9 +42,7 @@ class Pipeline(ModeTestCase):
                 self.assertAlmostEqual(after[part] - before[part], reply["ms"][part] / 1000, delta=2e-6)
 
     def seconds(self):
-        lines = self.connect().call("metrics")["text"].splitlines()
-        values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {part: float(values.get(f"gemmad_{part}_seconds_total", 0)) for part in ("busy", "compute", "deliver")}
+        return {part: self.daemon.metric(f"gemmad_{part}_seconds_total") for part in ("busy", "compute", "deliver")}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """LTX-2's features and embeddings: what the formulas in float64 give, and just what a request asks for."""
 
-import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -177,7 +176,7 @@ class OutputsFromTheResultCache(Outputs):
             self.assertGreaterEqual(self.hits(), hits + len(self.prompts))
 
     def hits(self):
-        return int(re.search(r"(?m)^gemmad_result_cache_hits_total (\d+)$", self.daemon.ask("metrics")["text"]).group(1))
+        return self.daemon.metric("gemmad_result_cache_hits_total")
 
 
 class WithoutProcessor(ModeTestCase):

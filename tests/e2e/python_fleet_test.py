@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import logging
-import re
 import time
 import unittest
 from contextlib import contextmanager
@@ -124,8 +123,7 @@ class TwoRanks(FleetTestCase):
             self.assertEqual(outcomes[0].__cause__.code, "too_many_prompts")
 
     def num_late(self):
-        counted = re.search(r'^gemmad_jobs_total\{result="deadline"\} (\d+)', self.daemon.ask("metrics")["text"], re.MULTILINE)
-        return int(counted[1]) if counted else 0
+        return self.daemon.metric('gemmad_jobs_total{result="deadline"}')
 
     def test_a_job_that_fails_tells_every_rank_why(self):
         with self.fleet(deadline_s=1.0) as encoders:

@@ -45,10 +45,7 @@ BenchTarget bench_target(const json& info, const BenchOptions& options) {
     for (const LocalRank& rank : local.ranks)
       target.ranks.push_back({rank, copies(options, rank.rank)});
     target.num_other_ranks = local.num_elsewhere;
-    if (options.read_by == ReadBy::kOneRank && target.copying_ranks().empty()) {
-      throw CtlUsageError("--read " + std::to_string(options.read_rank) + ": the daemon has " +
-                          std::to_string(target.ranks.size()) + " ranks on this host, and not that one");
-    }
+    if (options.read_by == ReadBy::kOneRank) find_rank(local, options.read_rank, "--read");
     return target;
   } catch (const json::exception& error) {
     throw ClientError(std::string("the daemon's info is not as expected: ") + error.what());

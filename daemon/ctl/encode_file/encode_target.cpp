@@ -75,14 +75,8 @@ json settings_of(const json& info, const CtlOptions& options, const std::vector<
 /// Sorts out whose results are saved, and who else here has a segment that they would fill.
 void choose_readers(EncodeTarget& target, const LocalRanks& local, int rank) {
   target.num_elsewhere = local.num_elsewhere;
-  const auto chosen = std::find_if(local.ranks.begin(), local.ranks.end(),
-                                   [rank](const LocalRank& one) { return one.rank == rank; });
-  if (chosen == local.ranks.end()) {
-    throw CtlUsageError("--rank " + std::to_string(rank) + ": the daemon has " +
-                        std::to_string(local.ranks.size()) + " ranks on this host, and not that one");
-  }
-  target.reads = *chosen;
-  std::vector<std::string> sockets = {chosen->reader_socket};
+  target.reads = find_rank(local, rank, "--rank");
+  std::vector<std::string> sockets = {target.reads.reader_socket};
   for (const LocalRank& one : local.ranks) {
     if (std::find(sockets.begin(), sockets.end(), one.reader_socket) != sockets.end()) continue;
     sockets.push_back(one.reader_socket);
